@@ -1,0 +1,3 @@
+//! The loops that keep a node as it should be.
+
+pub mod view;

@@ -1,0 +1,62 @@
+//! What was asked for: a pod from one of its sources, and how far along its life it is.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::ids::PodUid;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodSource {
+    /// Bound to this node by the apiserver.
+    Api,
+    /// A manifest on this machine; the apiserver only ever sees its mirror.
+    Static,
+}
+
+/// A pod that this node is to run. `pod` has all defaults filled in; `pod.status` is what the apiserver last told.
+#[derive(Debug, Clone)]
+pub struct DesiredPod {
+    pub uid: PodUid,
+    pub source: PodSource,
+    pub pod: Arc<Pod>,
+}
+
+impl DesiredPod {
+    pub fn namespace(&self) -> &str {
+        self.pod.metadata.namespace.as_deref().unwrap_or("default")
+    }
+    pub fn name(&self) -> &str {
+        self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// Why a pod is being taken down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TerminationReason {
+    /// The API object carries a deletion timestamp, or the manifest is gone.
+    Deleted,
+    /// The object vanished without a graceful deletion (force delete, or deleted while the agent was away).
+    Orphaned,
+    /// The node decided so: reason and message become the pod's status (Evicted, DeadlineExceeded, Preempting ...).
+    Evicted { reason: String, message: String },
+    /// Every container finished and none is to be restarted.
+    Completed,
+}
+
+/// A pod's life on this node. It only ever moves downwards in this list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lifecycle {
+    Syncing,
+    /// `deadline` is when the last SIGTERM turns into SIGKILL; it may move closer, never away.
+    Terminating { reason: TerminationReason, deadline: Timestamp },
+    /// No process is left; volumes and cgroups go, then the API object.
+    Terminated { reason: TerminationReason },
+}
+
+impl Lifecycle {
+    pub fn is_syncing(&self) -> bool {
+        matches!(self, Self::Syncing)
+    }
+}

@@ -1,0 +1,28 @@
+//! What should happen on a node, decided without touching anything.
+//!
+//! Architecture invariant: nothing here reads a clock, a file, an environment variable or a socket. Whatever a
+//! decision needs is passed in, so every decision can be tested by a table and replayed.
+
+pub mod admission;
+pub mod backoff;
+pub mod config;
+pub mod defaults;
+pub mod desired;
+pub mod dns;
+pub mod downward;
+pub mod env;
+pub mod expand;
+pub mod facts;
+pub mod hash;
+pub mod ids;
+pub mod manifest;
+pub mod node;
+pub mod observed;
+pub mod plan;
+pub mod probe;
+pub mod qos;
+pub mod resources;
+pub mod security;
+pub mod status;
+pub mod view;
+pub mod volumes;
