@@ -1,0 +1,174 @@
+//! What the environment of containers tells about Services, and the RuntimeClasses that pods name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::core::Request;
+use kube::core::params::GetParams;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::client::{Api, Pace};
+use crate::error::ApiError;
+use crate::follow::{Scope, Update, follow, forget_bulk};
+
+/// A Service with a cluster IP, as far as environment variables need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceInfo {
+    pub namespace: String,
+    pub name: String,
+    pub cluster_ip: String,
+    pub ports: Vec<ServicePort>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Empty for a Service's only port.
+    pub name: String,
+    pub port: i32,
+    /// TCP, UDP or SCTP.
+    pub protocol: String,
+}
+
+type Services = BTreeMap<(String, String), Arc<ServiceInfo>>;
+
+/// All Services of the cluster that have an address, kept small.
+#[derive(Clone)]
+pub struct ServiceCache {
+    services: Arc<RwLock<Services>>,
+    synced: watch::Receiver<bool>,
+    _task: Arc<AbortOnDrop>,
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ServiceCache {
+    /// Starts following.
+    pub fn start(api: Api) -> Self {
+        let services = Arc::<RwLock<Services>>::default();
+        let (sender, synced) = watch::channel(false);
+        let task = tokio::spawn(keep(api, services.clone(), sender));
+        Self { services, synced, _task: Arc::new(AbortOnDrop(task)) }
+    }
+
+    /// Returns once the first list is there: a container that starts before would miss its variables for good.
+    pub async fn synced(&self) {
+        let mut synced = self.synced.clone();
+        // The sender lives as long as the task, and that as long as self.
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// The Services of a namespace, and `kubernetes` of the default one, which every pod is told of.
+    pub fn visible_in(&self, namespace: &str) -> Vec<Arc<ServiceInfo>> {
+        let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
+        let own = services.values().filter(|service| service.namespace == namespace);
+        let master = services.get(&("default".to_owned(), "kubernetes".to_owned()));
+        let master = master.filter(|_| namespace != "default");
+        own.chain(master).cloned().collect()
+    }
+}
+
+async fn keep(api: Api, services: Arc<RwLock<Services>>, synced: watch::Sender<bool>) {
+    let scope = Scope {
+        what: "services".to_owned(),
+        path: "/api/v1/services".to_owned(),
+        field_selector: None,
+        from_cache: true,
+        relist_after_outage: true,
+    };
+    let mut updates = std::pin::pin!(follow::<Service>(api, scope));
+    while let Some(update) = updates.next().await {
+        let mut known = services.write().unwrap_or_else(PoisonError::into_inner);
+        match update {
+            Update::Synced { items, .. } => {
+                *known = items
+                    .into_iter()
+                    .filter_map(info)
+                    .map(|service| (key(&service), Arc::new(service)))
+                    .collect();
+                synced.send_replace(true);
+            }
+            Update::Applied(service) => {
+                let name = full_name(&service);
+                match info(service) {
+                    Some(service) => known.insert(name, Arc::new(service)),
+                    None => known.remove(&name),
+                };
+            }
+            Update::Deleted(service) => {
+                known.remove(&full_name(&service));
+            }
+            Update::Disconnected(error) => tracing::debug!(%error, "serving what is known"),
+        }
+    }
+}
+
+fn key(service: &ServiceInfo) -> (String, String) {
+    (service.namespace.clone(), service.name.clone())
+}
+
+fn full_name(service: &Service) -> (String, String) {
+    let metadata = &service.metadata;
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// None for a Service without an address of its own (headless, ExternalName, not yet given one).
+fn info(service: Service) -> Option<ServiceInfo> {
+    let (namespace, name) = full_name(&service);
+    let spec = service.spec?;
+    let cluster_ip = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None")?;
+    let ports = spec.ports.unwrap_or_default().into_iter().map(|port| ServicePort {
+        name: port.name.unwrap_or_default(),
+        port: port.port,
+        protocol: port.protocol.unwrap_or_else(|| "TCP".to_owned()),
+    });
+    Some(ServiceInfo { namespace, name, cluster_ip, ports: ports.collect() })
+}
+
+/// RuntimeClasses by name. Their handler cannot be changed once created, so one that was found is found for good.
+#[derive(Clone)]
+pub struct RuntimeClassCache {
+    api: Api,
+    known: Arc<Mutex<HashMap<String, Arc<RuntimeClass>>>>,
+}
+
+impl RuntimeClassCache {
+    pub fn new(api: Api) -> Self {
+        Self { api, known: Arc::default() }
+    }
+
+    /// None when there is no such class.
+    pub async fn get(&self, name: &str) -> Result<Option<Arc<RuntimeClass>>, ApiError> {
+        if let Some(class) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(Some(class.clone()));
+        }
+        let request = Request::new("/apis/node.k8s.io/v1/runtimeclasses").get(name, &GetParams::default());
+        match self.api.call::<RuntimeClass>(&format!("get runtimeclass {name}"), Pace::Limited, request).await
+        {
+            Ok(mut class) => {
+                forget_bulk(&mut class.metadata);
+                let class = Arc::new(class);
+                self.known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(name.to_owned(), class.clone());
+                Ok(Some(class))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
