@@ -1,0 +1,160 @@
+//! What runs, as the runtime tells it.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keelson_core::ids::{ContainerId, PodUid, SandboxId};
+use keelson_core::observed::{ObservedContainer, ObservedPod, ObservedSandbox};
+use keelson_proto::runtime::v1 as proto;
+use keelson_proto::runtime::v1::{ContainerFilter, PodSandboxFilter};
+use tracing::warn;
+
+use crate::Runtime;
+use crate::convert::labels;
+use crate::error::CriError;
+use crate::trust::{self, Owner};
+
+/// How many entries are asked about at once when everything is looked at.
+const AT_ONCE: usize = 8;
+
+/// What a pod is called, for one that the runtime knows nothing of.
+#[derive(Debug, Clone, Copy)]
+pub struct PodHint<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+/// Everything in the runtime that carries this pod's uid. Costs two calls, and one more for each entry whose state is not
+/// known yet.
+pub async fn observe_pod(
+    runtime: &Runtime,
+    uid: &PodUid,
+    hint: PodHint<'_>,
+) -> Result<ObservedPod, CriError> {
+    let sandboxes = PodSandboxFilter { label_selector: labels::pod_selector(uid), ..Default::default() };
+    let containers = ContainerFilter { label_selector: labels::pod_selector(uid), ..Default::default() };
+    let mut pods = observe(runtime, Some(sandboxes), Some(containers)).await?;
+    let pod = pods.remove(uid).unwrap_or_else(|| ObservedPod::empty(uid.clone(), hint.namespace, hint.name));
+    for stray in pods.keys() {
+        warn!(asked = %uid, answered = %stray, "the runtime listed entries of another pod, ignored");
+    }
+    runtime.cache().keep_only(&pod);
+    Ok(pod)
+}
+
+/// Every pod in the runtime that a node agent made.
+pub async fn observe_all(runtime: &Runtime) -> Result<BTreeMap<PodUid, ObservedPod>, CriError> {
+    let pods = observe(runtime, None, None).await?;
+    runtime.cache().keep_pods(|uid| pods.contains_key(uid));
+    for pod in pods.values() {
+        runtime.cache().keep_only(pod);
+    }
+    Ok(pods)
+}
+
+async fn observe(
+    runtime: &Runtime,
+    sandboxes: Option<PodSandboxFilter>,
+    containers: Option<ContainerFilter>,
+) -> Result<BTreeMap<PodUid, ObservedPod>, CriError> {
+    let (sandboxes, containers) =
+        futures::try_join!(runtime.list_sandboxes(sandboxes), runtime.list_containers(containers))?;
+
+    let sandboxes = sandboxes
+        .into_iter()
+        .filter_map(|listed| Some((Owner::read(&listed.labels, &listed.id)?, listed)))
+        .map(|(owner, listed)| async move { Ok((sandbox(runtime, &owner, &listed).await?, owner)) });
+    let containers = containers
+        .into_iter()
+        .filter_map(|listed| Some((Owner::read(&listed.labels, &listed.id)?, listed)))
+        .map(|(owner, listed)| async move { Ok((container(runtime, &owner, &listed).await?, owner)) });
+
+    let mut pods = BTreeMap::new();
+    for (seen, owner) in all(sandboxes).await? {
+        entry(&mut pods, owner).sandboxes.extend(seen);
+    }
+    for (seen, owner) in all(containers).await? {
+        entry(&mut pods, owner).containers.extend(seen);
+    }
+    for pod in pods.values_mut() {
+        newest_first(pod);
+    }
+    Ok(pods)
+}
+
+/// What is known already costs no call, so nothing is spent on doing that at once.
+async fn all<T>(
+    looks: impl Iterator<Item = impl Future<Output = Result<T, CriError>>>,
+) -> Result<Vec<T>, CriError> {
+    stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+fn entry(pods: &mut BTreeMap<PodUid, ObservedPod>, owner: Owner) -> &mut ObservedPod {
+    let Owner { uid, namespace, name } = owner;
+    pods.entry(uid).or_insert_with_key(|uid| ObservedPod::empty(uid.clone(), &namespace, &name))
+}
+
+async fn sandbox(
+    runtime: &Runtime,
+    owner: &Owner,
+    listed: &proto::PodSandbox,
+) -> Result<Option<ObservedSandbox>, CriError> {
+    let state = trust::sandbox_state(listed.state, &listed.id);
+    if let Some(known) = runtime.cache().sandbox(&owner.uid, &listed.id, state) {
+        return Ok(Some(known));
+    }
+    let Ok(id) = SandboxId::try_from(listed.id.as_str()) else {
+        warn!(uid = %owner.uid, pod = owner.name, "sandbox without an id ignored");
+        return Ok(None);
+    };
+    let Some(answer) = unless_gone(runtime.sandbox_status(&id).await)? else { return Ok(None) };
+    let Some(status) = answer.status.filter(|status| status.id == listed.id) else {
+        warn!(%id, "sandbox ignored: asked for its status, the runtime answered about something else");
+        return Ok(None);
+    };
+    let seen = trust::sandbox(&status, owner);
+    if let Some(seen) = &seen {
+        runtime.cache().learn_sandbox(&owner.uid, seen);
+    }
+    Ok(seen)
+}
+
+async fn container(
+    runtime: &Runtime,
+    owner: &Owner,
+    listed: &proto::Container,
+) -> Result<Option<ObservedContainer>, CriError> {
+    let state = trust::container_state(listed.state, &listed.id);
+    if let Some(known) = runtime.cache().container(&owner.uid, &listed.id, state) {
+        return Ok(Some(known));
+    }
+    let Ok(id) = ContainerId::try_from(listed.id.as_str()) else {
+        warn!(uid = %owner.uid, pod = owner.name, "container without an id ignored");
+        return Ok(None);
+    };
+    let Some(status) = unless_gone(runtime.container_status(&id).await)? else { return Ok(None) };
+    if status.id != listed.id {
+        warn!(%id, "container ignored: asked for its status, the runtime answered about something else");
+        return Ok(None);
+    }
+    let seen = trust::container(&status, &listed.pod_sandbox_id, owner, runtime.pod_logs());
+    if let Some(seen) = &seen {
+        runtime.cache().learn_container(&owner.uid, seen);
+    }
+    Ok(seen)
+}
+
+/// Something that is removed between the list and the question is simply not there.
+fn unless_gone<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The id settles what the clock does not, so that two looks at the same thing are equal.
+fn newest_first(pod: &mut ObservedPod) {
+    pod.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+    pod.containers.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+}
