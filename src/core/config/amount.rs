@@ -15,9 +15,13 @@ pub struct Threshold(String);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAmount {
-    #[error("{0:?} is not a quantity: write a number with an optional suffix, such as \"500m\", \"2\" or \"1Gi\"")]
+    #[error(
+        "{0:?} is not a quantity: write a number with an optional suffix, such as \"500m\", \"2\" or \"1Gi\""
+    )]
     Quantity(String),
-    #[error("{0:?} is not a threshold: write a quantity such as \"100Mi\", or a percentage from \"0%\" to \"100%\"")]
+    #[error(
+        "{0:?} is not a threshold: write a quantity such as \"100Mi\", or a percentage from \"0%\" to \"100%\""
+    )]
     Threshold(String),
 }
 

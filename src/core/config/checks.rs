@@ -80,7 +80,10 @@ fn ranges(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
     if !(c.memory_throttling_factor > 0.0 && c.memory_throttling_factor <= 1.0) {
         found.push((
             "memoryThrottlingFactor",
-            format!("{} is out of range: this must be greater than 0 and at most 1", c.memory_throttling_factor),
+            format!(
+                "{} is out of range: this must be greater than 0 and at most 1",
+                c.memory_throttling_factor
+            ),
         ));
     }
     if c.run_once {
@@ -132,7 +135,10 @@ fn times(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
         ));
     }
     if !c.shutdown_grace_period_by_pod_priority.is_empty() && c.shutdown_grace_period != Period::ZERO {
-        found.push(("shutdownGracePeriodByPodPriority", "cannot be used together with shutdownGracePeriod".into()));
+        found.push((
+            "shutdownGracePeriodByPodPriority",
+            "cannot be used together with shutdownGracePeriod".into(),
+        ));
     }
     if c.image_maximum_gc_age > Period::ZERO && c.image_maximum_gc_age <= c.image_minimum_gc_age {
         found.push((
@@ -171,7 +177,9 @@ fn addresses(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
         if !path.starts_with('/') {
             found.push((
                 field,
-                format!("{endpoint:?} is not a unix socket: write \"unix:///run/containerd/containerd.sock\""),
+                format!(
+                    "{endpoint:?} is not a unix socket: write \"unix:///run/containerd/containerd.sock\""
+                ),
             ));
         }
     }
@@ -181,7 +189,10 @@ fn addresses(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
         && (c.pod_logs_dir == "/" || !c.pod_logs_dir.ends_with('/'))
         && c.pod_logs_dir.is_ascii();
     if !clean {
-        found.push(("podLogsDir", format!("{:?} must be an absolute ASCII path without . or ..", c.pod_logs_dir)));
+        found.push((
+            "podLogsDir",
+            format!("{:?} must be an absolute ASCII path without . or ..", c.pod_logs_dir),
+        ));
     }
     if !c.static_pod_path.is_empty() && !c.static_pod_path.starts_with('/') {
         found.push(("staticPodPath", format!("{:?} must be an absolute path", c.static_pod_path)));
@@ -196,7 +207,10 @@ fn eviction(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
     signals.extend(c.eviction_minimum_reclaim.keys().map(|signal| ("evictionMinimumReclaim", signal)));
     for (field, signal) in signals {
         if !SIGNALS.contains(&signal.as_str()) {
-            found.push((field, format!("{signal:?} is not an eviction signal: use {}", super::words::listed(&SIGNALS))));
+            found.push((
+                field,
+                format!("{signal:?} is not an eviction signal: use {}", super::words::listed(&SIGNALS)),
+            ));
         }
     }
     for signal in c.eviction_soft.keys() {
@@ -233,7 +247,10 @@ fn allocatable(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
             _ => {}
         }
         if *level != Enforcement::None && !c.cgroups_per_qos {
-            found.push((field, format!("{level} needs cgroupsPerQOS: true; else write enforceNodeAllocatable: [none]")));
+            found.push((
+                field,
+                format!("{level} needs cgroupsPerQOS: true; else write enforceNodeAllocatable: [none]"),
+            ));
         }
     }
     if !c.system_cgroups.is_empty() && c.cgroup_root.is_empty() {
@@ -243,7 +260,8 @@ fn allocatable(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
         for (resource, amount) in reserved {
             let known = matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage" | "pid");
             if !known && !resource.starts_with("hugepages-") {
-                let listed = super::words::listed(&["cpu", "memory", "ephemeral-storage", "pid", "hugepages-SIZE"]);
+                let listed =
+                    super::words::listed(&["cpu", "memory", "ephemeral-storage", "pid", "hugepages-SIZE"]);
                 found.push((field, format!("{resource:?} cannot be reserved: use {listed}")));
             } else if amount.milli() < 0 {
                 found.push((field, format!("{resource}: {amount} must not be negative")));
@@ -272,13 +290,18 @@ fn names(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
             found.push(("registerWithTaints", format!("{:?} cannot be the key of a taint", taint.key)));
         }
         if !is_label_value(&taint.value) {
-            found.push(("registerWithTaints", format!("{:?} cannot be the value of taint {}", taint.value, taint.key)));
+            found.push((
+                "registerWithTaints",
+                format!("{:?} cannot be the value of taint {}", taint.value, taint.key),
+            ));
         }
         if taint.time_added.is_some() {
             found.push(("registerWithTaints", format!("taint {}: timeAdded must be left out", taint.key)));
         }
     }
-    if c.max_pods > 0 && c.user_namespaces.as_ref().is_some_and(|u| u.ids_per_pod <= 0 || u.ids_per_pod % 65536 != 0) {
+    if c.max_pods > 0
+        && c.user_namespaces.as_ref().is_some_and(|u| u.ids_per_pod <= 0 || u.ids_per_pod % 65536 != 0)
+    {
         found.push(("userNamespaces.idsPerPod", "must be a multiple of 65536 greater than 0".into()));
     }
 }
@@ -317,7 +340,9 @@ pub(super) fn is_label_value(value: &str) -> bool {
 
 fn is_cpu_set(text: &str) -> bool {
     text.split(',').all(|part| match part.trim().split_once('-') {
-        Some((low, high)) => matches!((low.parse::<u32>(), high.parse::<u32>()), (Ok(low), Ok(high)) if low <= high),
+        Some((low, high)) => {
+            matches!((low.parse::<u32>(), high.parse::<u32>()), (Ok(low), Ok(high)) if low <= high)
+        }
         None => part.trim().parse::<u32>().is_ok(),
     })
 }

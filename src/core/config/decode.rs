@@ -57,7 +57,9 @@ impl de::Error for Misfit {
             .filter(|(distance, name)| *distance <= 2.max(name.len() / 4));
         let problem = match close {
             Some((_, name)) => format!("there is no such field, did you mean {name}?"),
-            None if expected.len() <= 8 => format!("there is no such field, known here: {}", expected.join(", ")),
+            None if expected.len() <= 8 => {
+                format!("there is no such field, known here: {}", expected.join(", "))
+            }
             None => "there is no such field in KubeletConfiguration v1beta1".into(),
         };
         Self::custom(problem)

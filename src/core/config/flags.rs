@@ -158,7 +158,9 @@ impl ConfigFlag {
         let value = match self.kind {
             FlagKind::Text => Value::Text(given.to_owned()),
             FlagKind::Bool => Value::Bool(boolean(given)?),
-            FlagKind::Int => Value::Int(given.parse().map_err(|_| format!("{given:?} is not a whole number"))?),
+            FlagKind::Int => {
+                Value::Int(given.parse().map_err(|_| format!("{given:?} is not a whole number"))?)
+            }
             FlagKind::List => Value::List(parts(given).map(text).collect()),
             FlagKind::Map => map(pairs(given, '=', "name=value")?),
             FlagKind::LessMap => map(pairs(given, '<', "signal<threshold")?),
@@ -179,7 +181,9 @@ impl ConfigFlag {
                 for (name, value) in pairs(given, ':', "name:value")? {
                     match headers.iter_mut().find(|(known, ..)| known == name) {
                         Some((_, _, Node { value: Value::List(values), .. })) => values.push(text(value)),
-                        _ => headers.push((name.into(), origin.clone(), node(Value::List(vec![text(value)])))),
+                        _ => {
+                            headers.push((name.into(), origin.clone(), node(Value::List(vec![text(value)]))))
+                        }
                     }
                 }
                 Value::Map(headers)
@@ -188,12 +192,14 @@ impl ConfigFlag {
                 given
                     .split(';')
                     .filter(|part| !part.trim().is_empty())
-                    .map(|part| reservation(part).map(|(numa, limits)| {
-                        node(Value::Map(vec![
-                            ("numaNode".into(), origin.clone(), node(Value::Int(numa))),
-                            ("limits".into(), origin.clone(), node(map(limits))),
-                        ]))
-                    }))
+                    .map(|part| {
+                        reservation(part).map(|(numa, limits)| {
+                            node(Value::Map(vec![
+                                ("numaNode".into(), origin.clone(), node(Value::Int(numa))),
+                                ("limits".into(), origin.clone(), node(map(limits))),
+                            ]))
+                        })
+                    })
                     .collect::<Result<_, _>>()?,
             ),
         };
@@ -209,7 +215,8 @@ fn parts(given: &str) -> impl Iterator<Item = &str> {
 fn pairs<'a>(given: &'a str, separator: char, form: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
     parts(given)
         .map(|part| {
-            let (key, value) = part.split_once(separator).ok_or_else(|| format!("{part:?} is not of the form {form}"))?;
+            let (key, value) =
+                part.split_once(separator).ok_or_else(|| format!("{part:?} is not of the form {form}"))?;
             Ok((key.trim(), value.trim()))
         })
         .collect()

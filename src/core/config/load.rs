@@ -6,7 +6,7 @@ use super::decode::{Misfit, decode};
 use super::flags::ConfigFlag;
 use super::kubelet::default_eviction_hard;
 use super::tree::{self, Node, Origin, Value};
-use super::{Amount, KubeletConfiguration, NodeFlags, Settings, checks, settings};
+use super::{Amount, KubeletConfiguration, NodeFlags, Period, Settings, checks, settings};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -117,7 +117,7 @@ fn default_thresholds() -> Node {
 
 /// Defaults that depend on other fields.
 fn settle(kubelet: &mut KubeletConfiguration, given: &Node) {
-    if given.get("nodeStatusReportFrequency").is_none() && given.get("nodeStatusUpdateFrequency").is_some() {
+    if !is_period(given, "nodeStatusReportFrequency") && is_period(given, "nodeStatusUpdateFrequency") {
         kubelet.node_status_report_frequency = kubelet.node_status_update_frequency;
     }
     if given.get("serializeImagePulls").is_none() {
@@ -136,6 +136,14 @@ fn settle(kubelet: &mut KubeletConfiguration, given: &Node) {
     }
     if kubelet.container_log_max_size == Amount::default() {
         kubelet.container_log_max_size = Amount::of("10Mi");
+    }
+}
+
+/// Whether the field was given, other than as zero, which stands for its default.
+fn is_period(given: &Node, field: &str) -> bool {
+    match given.get(field).map(|node| &node.value) {
+        Some(Value::Text(text)) => text.parse().is_ok_and(|period: Period| !period.is_zero()),
+        _ => false,
     }
 }
 

@@ -21,8 +21,8 @@ mod words;
 mod tests;
 
 pub use amount::{Amount, Threshold};
-pub use kubelet::KubeletConfiguration;
 pub use flags::{CONFIG_FLAGS, ConfigFlag, FlagKind};
+pub use kubelet::KubeletConfiguration;
 pub use load::{ConfigError, ConfigErrors, ConfigInput, ConfigText, load};
 pub use period::Period;
 pub use sections::*;

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fields::section;
-use super::{
-    Amount, AuthorizationMode, LogFormat, Period, SwapBehavior, TaintEffect,
-};
+use super::{Amount, AuthorizationMode, LogFormat, Period, SwapBehavior, TaintEffect};
 
 section! {
     Authentication {

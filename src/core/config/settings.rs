@@ -78,7 +78,9 @@ pub(super) fn build(
     if !is_dns_name(&node_name) {
         complain(
             "hostname-override",
-            format!("{node_name:?} cannot name a node: use lower-case letters, digits, '-' and '.', at most 253"),
+            format!(
+                "{node_name:?} cannot name a node: use lower-case letters, digits, '-' and '.', at most 253"
+            ),
         );
     }
     let node_ips = node_ips(node.node_ip.as_deref()).unwrap_or_else(|problem| {
@@ -116,18 +118,25 @@ pub(super) fn build(
         cloud_provider: node.cloud_provider.clone().filter(|name| !name.is_empty()),
         log_format: kubelet.logging.format,
         log_verbosity: kubelet.logging.verbosity,
-        not_acted_on: not_acted_on(given),
+        not_acted_on: not_acted_on(&kubelet, given),
         kubelet,
     }
 }
 
-fn not_acted_on(given: &Node) -> Vec<String> {
+/// Only what differs from its default: a value that changes nothing needs no warning.
+fn not_acted_on(kubelet: &KubeletConfiguration, given: &Node) -> Vec<String> {
+    let (Ok(effective), Ok(default)) =
+        (serde_json::to_value(kubelet), serde_json::to_value(KubeletConfiguration::default()))
+    else {
+        return vec![];
+    };
     NOT_ACTED_ON
         .iter()
-        .filter_map(|field| match given.origin_of(field) {
-            Origin::Default => None,
-            origin => Some(format!("{field} ({origin})")),
+        .filter(|field| {
+            let pointer = format!("/{}", field.replace('.', "/"));
+            effective.pointer(&pointer) != default.pointer(&pointer)
         })
+        .map(|field| format!("{field} ({})", given.origin_of(field)))
         .collect()
 }
 
