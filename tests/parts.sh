@@ -8,6 +8,7 @@
 # version on PATH (kubectl and containerd are exempt from PATH: the distribution's are other versions).
 set -euo pipefail
 
+HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${KEELSON_PARTS:-${XDG_CACHE_HOME:-$HOME/.cache}/keelson/parts}
 K8S=v1.36.4
 ETCD=v3.6.8
@@ -26,10 +27,19 @@ version_of() {
     cni-reference) echo $PLUGINS ;;
     cnitool) echo $CNITOOL ;;
     flanneld) echo $FLANNEL ;;
+    machine) machine_version ;;
     *) say "unknown part '$1'; --list shows the known ones"; return 2 ;;
   esac
 }
-ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld"
+# An image is made anew for a newer kernel; where apt cannot tell, one that is there already serves.
+machine_version() {
+  local kernel
+  kernel=$("$HERE/machine.sh" version 2>/dev/null) || kernel=
+  if [ -z "$kernel" ]; then kernel=$(ls -d "$CACHE"/machine-* 2>/dev/null | sort -V | tail -1); kernel=${kernel##*/machine-}; fi
+  [ -n "$kernel" ] || { say "cannot tell which kernel Debian has: apt-get update first"; return 2; }
+  echo "$kernel"
+}
+ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld machine"
 
 # One line every 20 s while a build runs, so that a first run never looks hung.
 with_progress() {
@@ -92,6 +102,8 @@ build() {
       scratch_module "$work/mod" github.com/flannel-io/flannel $FLANNEL </dev/null
       with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
       mv "$work/out/flannel" "$work/out/flanneld" ;;
+    machine)
+      with_progress "whole machine, kernel $(version_of machine)" "$log" "$HERE/machine.sh" image "$work/out" ;;
   esac
   rm -rf "$out"; mv "$work/out" "$out"; chmod -R u+w "$work"; rm -rf "$work"
 }
@@ -101,7 +113,7 @@ where() { echo "$CACHE/$1-$(version_of "$1")"; }
 given() { # a directory that already has the part, from outside
   local part=$1 path
   if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$part" ]; then echo "$KUBEBUILDER_ASSETS"; return; fi
-  case $part in kubectl|containerd|cni-reference) return 1 ;; esac
+  case $part in kubectl|containerd|cni-reference|machine) return 1 ;; esac
   path=$(command -v "$part" 2>/dev/null) || return 1
   case $part in
     etcd) "$path" --version 2>/dev/null | grep -qE 'etcd Version: 3\.(5|6)' || return 1 ;;
@@ -120,7 +132,7 @@ for p in "$@"; do
   if d=$(given "$p"); then echo "$d"; continue; fi
   d=$(where "$p")
   if [ ! -d "$d" ]; then
-    command -v go >/dev/null || { say "cannot build $p: Go is not installed (1.26 or newer), and neither KUBEBUILDER_ASSETS nor PATH has it"; exit 3; }
+    [ "$p" = machine ] || command -v go >/dev/null || { say "cannot build $p: Go is not installed (1.26 or newer), and neither KUBEBUILDER_ASSETS nor PATH has it"; exit 3; }
     exec 9>"$CACHE/.lock-$p"; flock 9   # two test runs on one machine build a part once
     [ -d "$d" ] || build "$p" "$d"
     exec 9>&-

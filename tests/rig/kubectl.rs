@@ -1,0 +1,47 @@
+//! kubectl, with the admin's rights.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::parts::Part;
+use crate::process::output_of;
+
+#[derive(Clone)]
+pub struct Kubectl {
+    kubeconfig: PathBuf,
+}
+
+impl Kubectl {
+    pub fn new(kubeconfig: &Path) -> Self {
+        Self { kubeconfig: kubeconfig.into() }
+    }
+
+    pub async fn run(&self, args: &[&str]) -> Result<String> {
+        let mut command = self.command()?;
+        command.args(args);
+        output_of(command).await
+    }
+
+    /// `kubectl apply` of a manifest in YAML or JSON.
+    pub async fn apply(&self, manifest: &str) -> Result<()> {
+        let mut command = self.command()?;
+        command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start kubectl")?;
+        let mut input = child.stdin.take().context("kubectl without an input")?;
+        input.write_all(manifest.as_bytes()).await?;
+        drop(input);
+        let out = child.wait_with_output().await?;
+        ensure!(out.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&out.stderr).trim());
+        Ok(())
+    }
+
+    fn command(&self) -> Result<Command> {
+        let mut command = Command::new(Part::Kubectl.program()?);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).env("HOME", "/nonexistent").kill_on_drop(true);
+        Ok(command)
+    }
+}

@@ -1,0 +1,80 @@
+//! Where the real parts are: built into a cache by `tests/parts.sh`, or given from outside.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// A program that `tests/parts.sh` knows how to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Etcd,
+    ApiServer,
+    Scheduler,
+    ControllerManager,
+    Kubectl,
+    Kubelet,
+    Containerd2,
+    CniReference,
+    Machine,
+}
+
+/// What a control plane consists of.
+pub const CONTROL_PLANE: [Part; 5] =
+    [Part::Etcd, Part::ApiServer, Part::Scheduler, Part::ControllerManager, Part::Kubectl];
+
+impl Part {
+    /// The name `tests/parts.sh` and the cache use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Etcd => "etcd",
+            Part::ApiServer => "kube-apiserver",
+            Part::Scheduler => "kube-scheduler",
+            Part::ControllerManager => "kube-controller-manager",
+            Part::Kubectl => "kubectl",
+            Part::Kubelet => "kubelet",
+            Part::Containerd2 => "containerd",
+            Part::CniReference => "cni-reference",
+            Part::Machine => "machine",
+        }
+    }
+
+    fn variable(self) -> String {
+        format!("KEELSON_PART_{}", self.name().to_uppercase().replace('-', "_"))
+    }
+
+    /// Builds the part if it is not there yet, showing progress. The variable that is returned tells the stages to come
+    /// where it is.
+    pub fn ensure(self) -> Result<(String, OsString)> {
+        if let Some(dir) = std::env::var_os(self.variable()) {
+            return Ok((self.variable(), dir));
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts.sh");
+        let out = Command::new(&script)
+            .arg(self.name())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {}", script.display()))?;
+        ensure!(out.status.success(), "{} is not there and could not be built", self.name());
+        let dir = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+        ensure!(Path::new(&dir).is_dir(), "{} says {dir:?}, which is no directory", script.display());
+        Ok((self.variable(), dir.into()))
+    }
+
+    /// The directory of a part that was ensured.
+    pub fn dir(self) -> Result<PathBuf> {
+        std::env::var_os(self.variable())
+            .map(PathBuf::from)
+            .with_context(|| format!("{} is not named among the target's needs", self.name()))
+    }
+
+    /// The part's program of the same name.
+    pub fn program(self) -> Result<PathBuf> {
+        Ok(self.dir()?.join(self.name()))
+    }
+
+    pub fn is_there(self) -> bool {
+        std::env::var_os(self.variable()).is_some()
+    }
+}

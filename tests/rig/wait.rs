@@ -1,0 +1,45 @@
+//! Waiting for something to become true, with a limit and with words for what did not.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How often a condition that nothing announces is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Looks until `probe` gives a value. An error of the probe counts as "not yet" and is told if time runs out.
+pub async fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        let last = match probe().await {
+            Ok(Some(value)) => return Ok(value),
+            Ok(None) => None,
+            Err(e) => Some(e),
+        };
+        if Instant::now() > end {
+            let why = last.map(|e| format!(": {e:#}")).unwrap_or_default();
+            bail!("{what}: not within {} s{why}", limit.as_secs());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Looks until `probe` says true.
+pub async fn until_true(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Result<bool>,
+) -> Result<()> {
+    until(what, limit, async || Ok(probe().await?.then_some(()))).await
+}
+
+/// A TCP port on loopback that nothing listens on. Inside the namespaces of a run nobody else takes it meanwhile.
+pub fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}
