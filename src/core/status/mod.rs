@@ -1,0 +1,207 @@
+//! The status that a pod's API object shows, computed from what was asked for, what runs, and what was shown before.
+//!
+//! Architecture invariant: a status only moves forward. A finished phase stays, a container that ended does not come
+//! back without a new instance, restart counts do not shrink, and what the runtime has forgotten lives on from the
+//! status before. Computing it again from the same inputs changes nothing.
+
+mod conditions;
+mod container;
+mod ended;
+mod phase;
+mod resources;
+mod restart;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::admission::Rejection;
+use crate::desired::{DesiredPod, Lifecycle, PodSource, TerminationReason};
+use crate::facts::Facts;
+use crate::observed::{ContainerState, ObservedPod, SandboxState};
+use crate::qos::qos_of;
+
+pub use restart::{ephemeral_as_container, should_restart};
+pub use row::view_row;
+
+/// What one derivation works on.
+pub(crate) struct Derivation<'a> {
+    pub desired: &'a DesiredPod,
+    pub spec: &'a PodSpec,
+    pub observed: &'a ObservedPod,
+    pub facts: &'a Facts,
+}
+
+pub fn derive(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) -> PodStatus {
+    let none = PodSpec::default();
+    let spec = desired.pod.spec.as_ref().unwrap_or(&none);
+    let d = Derivation { desired, spec, observed, facts };
+    let previous = &facts.previous;
+    let api = desired.pod.status.as_ref();
+
+    let mut status = PodStatus {
+        qos_class: Some(qos_of(&desired.pod).as_str().to_owned()),
+        start_time: start_time(&d),
+        observed_generation: observed_generation(&desired.pod, previous),
+        allocated_resources: resources::allocated(spec),
+        // Owned by others, kept as the API has it.
+        nominated_node_name: api.and_then(|s| s.nominated_node_name.clone()),
+        resize: api.and_then(|s| s.resize.clone()),
+        resource_claim_statuses: api.and_then(|s| s.resource_claim_statuses.clone()),
+        extended_resource_claim_status: api.and_then(|s| s.extended_resource_claim_status.clone()),
+        node_allocatable_resource_claim_statuses: api
+            .and_then(|s| s.node_allocatable_resource_claim_statuses.clone()),
+        ..Default::default()
+    };
+    container::fill(&d, &mut status);
+    if matches!(facts.lifecycle, Lifecycle::Terminated { .. }) {
+        ended::mark_unfinished(&d, &mut status);
+    }
+    set_phase(&d, &mut status);
+    set_addresses(&d, &mut status);
+    status.conditions = Some(conditions::all(&d, &status));
+    status
+}
+
+/// The status of a pod that this node did not take.
+pub fn rejected(desired: &DesiredPod, rejection: &Rejection, now: Timestamp) -> PodStatus {
+    let previous = desired.pod.status.clone().unwrap_or_default();
+    PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some(rejection.reason.clone()),
+        message: Some(format!("Pod was rejected: {}", rejection.message)),
+        qos_class: Some(qos_of(&desired.pod).as_str().to_owned()),
+        start_time: previous.start_time.clone().or_else(|| Some(second(now))),
+        observed_generation: observed_generation(&desired.pod, &previous),
+        ..previous
+    }
+}
+
+fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
+    let previous = &d.facts.previous;
+    let api = d.desired.pod.status.as_ref();
+    let final_phase = |s: &PodStatus| s.phase.clone().filter(|p| is_final(p));
+    let carried = api.and_then(final_phase).or_else(|| final_phase(previous));
+
+    if let Some(phase) = carried {
+        let from_api = api.filter(|s| s.phase.as_ref() == Some(&phase));
+        let from = if previous.phase.as_ref() == Some(&phase) { Some(previous) } else { from_api };
+        status.reason = from.and_then(|s| s.reason.clone()).or_else(|| from_api.and_then(|s| s.reason.clone()));
+        status.message = from.and_then(|s| s.message.clone()).or_else(|| from_api.and_then(|s| s.message.clone()));
+        status.phase = Some(phase);
+        return;
+    }
+    let mut phase = phase::of(d, status);
+    // What is over has an end. Only a manifest's mirror may stay as it was: its pod may come back.
+    if matches!(d.facts.lifecycle, Lifecycle::Terminated { .. }) && !is_final(phase) && !d.is_static() {
+        phase = "Failed";
+    }
+    let (mut reason, mut message) = (None, None);
+    if previous.phase.as_deref() == Some(phase) {
+        reason = previous.reason.clone();
+        message = previous.message.clone();
+    }
+    if let Some(TerminationReason::Evicted { reason: why, message: words }) = termination(d) {
+        phase = "Failed";
+        (reason, message) = (Some(why.clone()), Some(words.clone()));
+    }
+    // A pod that may still hold something exclusive is not told to be over.
+    if is_final(phase) && may_be_running(d) {
+        phase = match previous.phase.as_deref() {
+            Some("Running") => "Running",
+            _ if status_has_run(status) => "Running",
+            _ => "Pending",
+        };
+        (reason, message) = (previous.reason.clone(), previous.message.clone());
+    }
+    status.phase = Some(phase.to_owned());
+    status.reason = reason.filter(|r| !r.is_empty());
+    status.message = message.filter(|m| !m.is_empty());
+}
+
+fn status_has_run(status: &PodStatus) -> bool {
+    let mut states = status.container_statuses.iter().flatten().filter_map(|c| c.state.as_ref());
+    states.any(|s| s.running.is_some() || s.terminated.is_some())
+}
+
+fn set_addresses(d: &Derivation<'_>, status: &mut PodStatus) {
+    let previous = &d.facts.previous;
+    let hosts: Vec<String> = d.facts.host_ips.iter().take(2).map(ToString::to_string).collect();
+    status.host_ip = hosts.first().cloned().or_else(|| previous.host_ip.clone());
+    status.host_ips = match hosts.is_empty() {
+        true => previous.host_ips.clone(),
+        false => Some(hosts.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+    };
+
+    let ready: Vec<_> = d.observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).collect();
+    let latest = d.observed.latest_sandbox().filter(|s| s.state == SandboxState::Ready);
+    let mut ips: Vec<String> = latest.map(|s| d.by_family(&s.ips)).unwrap_or_default();
+    // A pod that ended keeps the addresses it had, so that they can be told apart in a log.
+    if ips.is_empty() && (ready.is_empty() || d.host_network()) {
+        ips = previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    }
+    if d.host_network() {
+        for (index, host) in hosts.iter().enumerate() {
+            let other_family = ips.iter().all(|ip| ip.contains(':') != host.contains(':'));
+            if ips.len() == index && other_family {
+                ips.push(host.clone());
+            }
+        }
+    }
+    status.pod_ip = ips.first().cloned();
+    status.pod_ips = (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect());
+}
+
+impl Derivation<'_> {
+    pub fn host_network(&self) -> bool {
+        self.spec.host_network == Some(true)
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.desired.source == PodSource::Static
+    }
+
+    /// One address of each family, the node's own family first.
+    fn by_family(&self, ips: &[std::net::IpAddr]) -> Vec<String> {
+        let six_first = self.facts.host_ips.first().is_some_and(|ip| ip.is_ipv6());
+        let of = |six: bool| ips.iter().find(|ip| ip.is_ipv6() == six);
+        [of(six_first), of(!six_first)].into_iter().flatten().map(ToString::to_string).collect()
+    }
+}
+
+pub(crate) fn termination<'a>(d: &'a Derivation<'_>) -> Option<&'a TerminationReason> {
+    match &d.facts.lifecycle {
+        Lifecycle::Syncing => None,
+        Lifecycle::Terminating { reason, .. } | Lifecycle::Terminated { reason } => Some(reason),
+    }
+}
+
+/// Whether a process of this pod may be left.
+pub(crate) fn may_be_running(d: &Derivation<'_>) -> bool {
+    let mut states = d.observed.containers.iter().map(|c| c.state);
+    !matches!(d.facts.lifecycle, Lifecycle::Terminated { .. })
+        && states.any(|s| matches!(s, ContainerState::Running | ContainerState::Unknown))
+}
+
+pub(crate) fn is_final(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// The API keeps whole seconds; anything finer would look like a change after a round trip.
+pub(crate) fn second(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn start_time(d: &Derivation<'_>) -> Option<Time> {
+    let known = d.facts.previous.start_time.clone();
+    let known = known.or_else(|| d.desired.pod.status.as_ref().and_then(|s| s.start_time.clone()));
+    Some(second(known.map_or(d.facts.now, |t| t.0)))
+}
+
+fn observed_generation(pod: &Pod, previous: &PodStatus) -> Option<i64> {
+    let seen = previous.observed_generation.unwrap_or(0);
+    Some(pod.metadata.generation.unwrap_or(0).max(seen)).filter(|generation| *generation > 0)
+}

@@ -1,0 +1,18 @@
+//! Quantities, what a pod asks for in sum, and the numbers that the kernel is given for it.
+
+mod aggregate;
+mod linux;
+mod oom;
+mod quantity;
+#[cfg(test)]
+mod tests;
+
+pub use aggregate::{ResourceList, check_quantities, is_sidecar, pod_limits, pod_requests, render};
+pub use linux::{
+    LinuxResources, NodeCapacity, PodCgroupResources, container_resources, cpu_quota, cpu_shares, pod_cgroup,
+    qos_cgroup_shares,
+};
+pub use oom::oom_score_adj;
+pub use quantity::{Amount, BadQuantity};
+
+pub(crate) use aggregate::{amount, amounts, has_pod_level};

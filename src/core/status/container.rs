@@ -1,0 +1,323 @@
+//! The statuses of a pod's containers, in the order of its spec.
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus, VolumeMountStatus,
+};
+
+use super::ended::unknown_end;
+use super::{Derivation, ephemeral_as_container, resources, second, should_restart};
+use crate::facts::VolumesState;
+use crate::observed::{ContainerState, ObservedContainer};
+use crate::resources::is_sidecar;
+use crate::volumes::recursive_read_only;
+
+/// All termination messages of a pod together, so that a status stays small enough for the API.
+const MAX_MESSAGES: usize = 12 * 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Init,
+    Sidecar,
+    Main,
+    Ephemeral,
+}
+
+pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
+    let old = &d.facts.previous;
+    let all = |containers: Vec<(Kind, &Container)>, old: &Option<Vec<ContainerStatus>>| {
+        let find = |name: &str| old.iter().flatten().find(|s| s.name == name);
+        let list: Vec<_> = containers.iter().map(|(kind, c)| one(d, c, *kind, find(&c.name))).collect();
+        (!list.is_empty()).then_some(list)
+    };
+    let inits = d.spec.init_containers.iter().flatten();
+    let inits = inits.map(|c| (if is_sidecar(c) { Kind::Sidecar } else { Kind::Init }, c)).collect();
+    let mains = d.spec.containers.iter().map(|c| (Kind::Main, c)).collect();
+    let guests: Vec<_> = d.spec.ephemeral_containers.iter().flatten().map(ephemeral_as_container).collect();
+    let guests = guests.iter().map(|c| (Kind::Ephemeral, c)).collect();
+
+    status.init_container_statuses = all(inits, &old.init_container_statuses);
+    status.container_statuses = all(mains, &old.container_statuses);
+    status.ephemeral_container_statuses = all(guests, &old.ephemeral_container_statuses);
+}
+
+fn one(d: &Derivation<'_>, container: &Container, kind: Kind, old: Option<&ContainerStatus>) -> ContainerStatus {
+    let mut instances: Vec<_> = d.observed.containers.iter().filter(|c| c.name == container.name).collect();
+    instances.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
+    let newest = instances.first().copied();
+
+    let mut status = match (newest, old) {
+        (Some(newest), Some(old)) if ended_before(d, newest, old) => old.clone(),
+        (Some(newest), _) => instance(d, container, newest, instances.get(1).copied(), old),
+        (None, _) => forgotten(d, container, kind, old),
+    };
+    if restarts(d, container, kind, newest, &status)
+        && let Some(why) = d.facts.waiting.get(&container.name)
+    {
+        if let Some(ended) = status.state.as_ref().and_then(|s| s.terminated.clone()) {
+            status.last_state = Some(terminated(ended));
+        }
+        status.state = Some(waiting(&why.reason, &why.message));
+    }
+    explain_default(d, &mut status);
+    judge(d, container, kind, newest, old, &mut status);
+    status.volume_mounts = volume_mounts(d, container);
+    cut_messages(d, &mut status);
+    status
+}
+
+/// The runtime shows an instance as alive that was seen ending: an old picture, or a state nobody can read.
+fn ended_before(d: &Derivation<'_>, newest: &ObservedContainer, old: &ContainerStatus) -> bool {
+    let ended = old.state.as_ref().and_then(|s| s.terminated.as_ref());
+    newest.state != ContainerState::Exited && ended.is_some_and(|t| t.container_id == Some(id(d, newest)))
+}
+
+fn instance(
+    d: &Derivation<'_>,
+    container: &Container,
+    newest: &ObservedContainer,
+    before: Option<&ObservedContainer>,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let id = id(d, newest);
+    let attempt = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
+    let old_state = old.and_then(|o| o.state.as_ref());
+    let old_ended = old_state.and_then(|s| s.terminated.as_ref());
+    let old_last = old.and_then(|o| o.last_state.as_ref()).and_then(|s| s.terminated.as_ref());
+    let remembered: Vec<_> = [old_ended, old_last].into_iter().flatten().collect();
+
+    let replaced = old_ended.filter(|t| t.container_id.as_ref() != Some(&id));
+    let known = old.map_or(0, |o| o.restart_count);
+    // A new instance is one restart more, also where the runtime lost count.
+    let lost_count = newest.state == ContainerState::Running && replaced.is_some() && known >= attempt;
+    let restart_count = if lost_count { known.saturating_add(1) } else { attempt.max(known) };
+    let last = match before.filter(|b| b.state == ContainerState::Exited) {
+        Some(before) => Some(end_of(d, before, &remembered)),
+        None => replaced.or(old_last.filter(|t| t.container_id.as_ref() != Some(&id))).cloned(),
+    };
+    let state = match newest.state {
+        ContainerState::Running => ApiState {
+            running: Some(ContainerStateRunning { started_at: newest.started_at.map(second) }),
+            ..Default::default()
+        },
+        ContainerState::Exited => terminated(end_of(d, newest, &remembered)),
+        // It ran and is not known to run: "never ran" would let a pod that runs once run twice.
+        ContainerState::Unknown if old_state.is_some_and(|s| s.running.is_some()) => {
+            let mut end = unknown_end("The container could not be located when the pod was terminated");
+            end.container_id = Some(id.clone());
+            terminated(end)
+        }
+        ContainerState::Created | ContainerState::Unknown => waiting(d.default_reason(), ""),
+    };
+    let wanted = container.image.clone().unwrap_or_default();
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: if newest.image.is_empty() { wanted } else { newest.image.clone() },
+        image_id: newest.image_id.clone(),
+        container_id: Some(id),
+        restart_count,
+        state: Some(state),
+        last_state: last.map(terminated),
+        user: newest.user.as_ref().map(|user| ContainerUser {
+            linux: Some(LinuxContainerUser {
+                uid: user.uid,
+                gid: user.gid,
+                supplemental_groups: Some(user.supplemental_groups.clone()).filter(|g| !g.is_empty()),
+            }),
+        }),
+        ..Default::default()
+    };
+    resources::fill(&mut status, container, newest);
+    status
+}
+
+/// The runtime knows nothing of this container: either its turn has not come, or it was removed.
+fn forgotten(
+    d: &Derivation<'_>,
+    container: &Container,
+    kind: Kind,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let old_state = old.and_then(|o| o.state.as_ref());
+    if let Some(old) = old.filter(|_| old_state.is_some_and(|s| s.terminated.is_some())) {
+        return old.clone();
+    }
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        restart_count: old.map_or(0, |o| o.restart_count),
+        state: Some(waiting(d.default_reason(), "")),
+        last_state: old.and_then(|o| o.last_state.clone()),
+        ..Default::default()
+    };
+    if old_state.is_some_and(|s| s.running.is_some()) {
+        // It ran and is gone. As the last state this keeps the pod from looking as if it had never started.
+        let mut end = unknown_end(
+            "The container could not be located when the pod was deleted.  The container used to be Running",
+        );
+        end.container_id = old.and_then(|o| o.container_id.clone());
+        status.last_state = Some(terminated(end));
+        status.restart_count += i32::from(!d.is_going());
+    }
+    let main = |name: &str| d.spec.containers.iter().any(|c| c.name == name);
+    if kind == Kind::Init && d.observed.containers.iter().any(|c| main(&c.name)) {
+        // Main containers only exist after every init container ended well.
+        status.state = Some(terminated(ContainerStateTerminated {
+            reason: Some("Completed".into()),
+            message: Some("Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".into()),
+            ..Default::default()
+        }));
+    }
+    status
+}
+
+/// Whether the container is to be started (again): only then it waits for something.
+fn restarts(
+    d: &Derivation<'_>,
+    container: &Container,
+    kind: Kind,
+    newest: Option<&ObservedContainer>,
+    status: &ContainerStatus,
+) -> bool {
+    if d.is_going() || newest.is_some_and(|c| c.state == ContainerState::Running) {
+        return false;
+    }
+    match status.state.as_ref().and_then(|s| s.terminated.as_ref()) {
+        None => true,
+        Some(_) if kind == Kind::Ephemeral => false,
+        Some(end) if kind == Kind::Init && end.exit_code == 0 => false,
+        Some(end) => should_restart(container, d.spec, end.exit_code),
+    }
+}
+
+/// A container that merely waits for its turn says what the pod waits for.
+fn explain_default(d: &Derivation<'_>, status: &mut ContainerStatus) {
+    let Some(waiting) = status.state.as_mut().and_then(|s| s.waiting.as_mut()) else { return };
+    if waiting.message.is_some() || waiting.reason.as_deref() != Some(d.default_reason()) {
+        return;
+    }
+    waiting.message = match (&d.facts.volumes, &d.facts.sandbox_failure) {
+        _ if d.is_going() => None,
+        (VolumesState::Failed(why), _) => Some(why.clone()),
+        (_, Some(failure)) => Some(failure.message.clone()),
+        _ => None,
+    };
+    waiting.message.take_if(|m| m.is_empty());
+}
+
+/// Started and ready. Until the probes of this agent have spoken, what was known of the same instance holds.
+fn judge(
+    d: &Derivation<'_>,
+    container: &Container,
+    kind: Kind,
+    newest: Option<&ObservedContainer>,
+    old: Option<&ContainerStatus>,
+    status: &mut ContainerStatus,
+) {
+    let state = status.state.clone().unwrap_or_default();
+    let old = old.filter(|o| o.container_id.is_some() && o.container_id == status.container_id);
+    let live = newest.filter(|c| state.running.is_some() && !d.facts.hooks_running.contains(&c.id));
+    let verdict = live.and_then(|c| d.facts.probes.get(&c.id));
+    let started = live.is_some()
+        && match verdict {
+            Some(verdict) => verdict.started,
+            None => container.startup_probe.is_none() || old.is_some_and(|o| o.started == Some(true)),
+        };
+    let ready = started
+        && match verdict {
+            Some(verdict) => verdict.ready,
+            None => container.readiness_probe.is_none() || old.is_some_and(|o| o.ready),
+        };
+    (status.started, status.ready) = match kind {
+        Kind::Main | Kind::Sidecar => (Some(started), ready),
+        Kind::Init => (Some(started), state.terminated.is_some_and(|t| t.exit_code == 0)),
+        Kind::Ephemeral => (None, false),
+    };
+}
+
+fn end_of(
+    d: &Derivation<'_>,
+    instance: &ObservedContainer,
+    remembered: &[&ContainerStateTerminated],
+) -> ContainerStateTerminated {
+    let id = id(d, instance);
+    let default_reason = if instance.exit_code == 0 { "Completed" } else { "Error" };
+    let reason = if instance.reason.is_empty() { default_reason } else { instance.reason.as_str() };
+    let words = d.facts.termination_messages.get(&instance.id).map_or("", String::as_str);
+    let message = [instance.message.as_str(), words].into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>();
+    // The file with the last words may be gone by now; what was read once stays.
+    let known = remembered.iter().find(|t| t.container_id.as_ref() == Some(&id));
+    let message = match message.is_empty() {
+        true => known.and_then(|t| t.message.clone()),
+        false => Some(message.join(": ")),
+    };
+    ContainerStateTerminated {
+        container_id: Some(id),
+        exit_code: instance.exit_code,
+        reason: Some(reason.to_owned()),
+        message,
+        started_at: instance.started_at.map(second),
+        finished_at: instance.finished_at.map(second),
+        signal: None,
+    }
+}
+
+fn volume_mounts(d: &Derivation<'_>, container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.iter().flatten();
+    let list: Vec<_> = mounts
+        .map(|mount| {
+            let read_only = mount.read_only == Some(true);
+            let recursive = recursive_read_only(mount, d.facts.recursive_read_only).unwrap_or(false);
+            let word = if recursive { "Enabled" } else { "Disabled" };
+            VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.clone(),
+                read_only: read_only.then_some(true),
+                recursive_read_only: read_only.then(|| word.to_owned()),
+                volume_status: None,
+            }
+        })
+        .collect();
+    (!list.is_empty()).then_some(list)
+}
+
+fn cut_messages(d: &Derivation<'_>, status: &mut ContainerStatus) {
+    let count = |list: Option<usize>| list.unwrap_or(0);
+    let containers = d.spec.containers.len()
+        + count(d.spec.init_containers.as_ref().map(Vec::len))
+        + count(d.spec.ephemeral_containers.as_ref().map(Vec::len));
+    let limit = MAX_MESSAGES / containers.max(1);
+    let states = [&mut status.state, &mut status.last_state].into_iter().flatten();
+    for message in states.filter_map(|s| s.terminated.as_mut()).filter_map(|t| t.message.as_mut()) {
+        let end = (0..=limit.min(message.len())).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
+    }
+}
+
+impl Derivation<'_> {
+    fn default_reason(&self) -> &'static str {
+        let has_init = self.spec.init_containers.as_ref().is_some_and(|c| !c.is_empty());
+        if has_init { "PodInitializing" } else { "ContainerCreating" }
+    }
+
+    /// Nothing of this pod is started any more.
+    fn is_going(&self) -> bool {
+        !self.facts.lifecycle.is_syncing() || self.desired.pod.metadata.deletion_timestamp.is_some()
+    }
+}
+
+fn id(d: &Derivation<'_>, instance: &ObservedContainer) -> String {
+    format!("{}://{}", d.facts.runtime_name, instance.id)
+}
+
+fn waiting(reason: &str, message: &str) -> ApiState {
+    let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
+    ApiState {
+        waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
+        ..Default::default()
+    }
+}
+
+fn terminated(end: ContainerStateTerminated) -> ApiState {
+    ApiState { terminated: Some(end), ..Default::default() }
+}

@@ -1,0 +1,104 @@
+//! The phase: one word for where a pod is in its life.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+
+use super::{Derivation, may_be_running, should_restart};
+use crate::resources::is_sidecar;
+
+pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
+    let find = |list: &Option<Vec<ContainerStatus>>, name: &str| -> How {
+        list.iter().flatten().find(|s| s.name == name).map_or(How::Unknown, how)
+    };
+    let mut pending = false;
+    let mut unfinished_sidecar = false;
+    let (mut running, mut waiting, mut unknown) = (0, 0, 0);
+
+    for container in d.spec.init_containers.iter().flatten() {
+        let state = find(&status.init_container_statuses, &container.name);
+        match (is_sidecar(container), state) {
+            (false, How::Ended(0)) | (false, How::BetweenRuns(0)) => {}
+            (false, How::Ended(code) | How::BetweenRuns(code)) => {
+                if !should_restart(container, d.spec, code) {
+                    return "Failed";
+                }
+            }
+            (false, _) => pending = true,
+            (true, How::Running { started }) => {
+                running += 1;
+                unfinished_sidecar |= !started;
+            }
+            // A sidecar that ended says nothing about the pod.
+            (true, How::Ended(_) | How::BetweenRuns(_)) => {}
+            (true, How::NeverRan) => {
+                unfinished_sidecar = true;
+                waiting += 1;
+            }
+            (true, How::Unknown) => unknown += 1,
+        }
+    }
+
+    let (mut stopped, mut for_good, mut succeeded) = (0, 0, 0);
+    for container in &d.spec.containers {
+        match find(&status.container_statuses, &container.name) {
+            How::Running { .. } => running += 1,
+            How::Ended(code) => {
+                stopped += 1;
+                succeeded += i32::from(code == 0);
+                for_good += i32::from(!should_restart(container, d.spec, code));
+            }
+            How::BetweenRuns(code) => {
+                stopped += 1;
+                for_good += i32::from(!should_restart(container, d.spec, code));
+            }
+            How::NeverRan => waiting += 1,
+            How::Unknown => unknown += 1,
+        }
+    }
+
+    // Main containers only start after all init containers: a restarting sidecar does not undo that.
+    let unfinished_sidecar = unfinished_sidecar && !main_container_exists(d);
+    if pending || unfinished_sidecar || waiting > 0 || unknown > 0 {
+        return "Pending";
+    }
+    if running > 0 {
+        return "Running";
+    }
+    if stopped == 0 {
+        return "Pending";
+    }
+    // Nothing is restarted any more once the pod goes away.
+    let over = !d.facts.lifecycle.is_syncing() && !may_be_running(d) && !d.is_static();
+    if !over && stopped != for_good {
+        return "Running";
+    }
+    if stopped == succeeded { "Succeeded" } else { "Failed" }
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Running { started: bool },
+    Ended(i32),
+    /// It ended and waits to be started again.
+    BetweenRuns(i32),
+    NeverRan,
+    Unknown,
+}
+
+fn how(status: &ContainerStatus) -> How {
+    let last = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    match &status.state {
+        Some(state) if state.running.is_some() => How::Running { started: status.started == Some(true) },
+        Some(state) if state.terminated.is_some() => {
+            How::Ended(state.terminated.as_ref().map_or(0, |t| t.exit_code))
+        }
+        Some(state) if state.waiting.is_some() => last.map_or(How::NeverRan, |t| How::BetweenRuns(t.exit_code)),
+        _ => How::Unknown,
+    }
+}
+
+/// Whether a main container was created in the sandbox that is current.
+fn main_container_exists(d: &Derivation<'_>) -> bool {
+    let Some(sandbox) = d.observed.latest_sandbox() else { return false };
+    let is_main = |name: &str| d.spec.containers.iter().any(|c| c.name == name);
+    d.observed.containers.iter().any(|c| c.sandbox_id == sandbox.id && is_main(&c.name))
+}
