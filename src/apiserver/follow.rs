@@ -88,7 +88,7 @@ enum Phase {
 }
 
 struct Watch {
-    lines: Lines,
+    lines: Lines<kube::client::Body>,
     opened_at: Instant,
     _place: WatchPlace,
 }

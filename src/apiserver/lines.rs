@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
+use hyper::body::Body;
 
 /// No object is that large: etcd holds 1.5 MiB. A server that never ends its line must not fill our memory.
 const LONGEST_LINE: usize = 16 * 1024 * 1024;
@@ -11,19 +11,23 @@ const LONGEST_LINE: usize = 16 * 1024 * 1024;
 pub(crate) enum LineError {
     #[error("a line is longer than {LONGEST_LINE} bytes")]
     TooLong,
-    #[error(transparent)]
-    Transport(#[from] kube::Error),
+    #[error("{0}")]
+    Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-pub(crate) struct Lines {
-    body: Body,
+pub(crate) struct Lines<B> {
+    body: B,
     buffer: BytesMut,
     /// Bytes at the start of the buffer that are known to hold no line end.
     searched: usize,
 }
 
-impl Lines {
-    pub(crate) fn new(body: Body) -> Self {
+impl<B> Lines<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    pub(crate) fn new(body: B) -> Self {
         Self { body, buffer: BytesMut::new(), searched: 0 }
     }
 
@@ -51,7 +55,8 @@ impl Lines {
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(frame) => {
-                    if let Ok(data) = frame?.into_data() {
+                    let frame = frame.map_err(|error| LineError::Transport(error.into()))?;
+                    if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
@@ -67,12 +72,12 @@ mod tests {
 
     use super::*;
 
-    fn body(pieces: &[&'static str]) -> Body {
+    fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = std::io::Error> + Unpin {
         let frames: Vec<_> = pieces
             .iter()
             .map(|piece| Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(piece.as_bytes()))))
             .collect();
-        Body::wrap_body(StreamBody::new(futures::stream::iter(frames)))
+        StreamBody::new(futures::stream::iter(frames))
     }
 
     #[tokio::test]
