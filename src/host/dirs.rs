@@ -1,0 +1,216 @@
+//! Where the agent keeps things on disk. The layout is the kubelet's, so that either can take over from the other.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use keelson_core::ids::PodUid;
+
+use crate::mountinfo;
+use crate::path_error::{At, PathError};
+use crate::tree;
+
+/// The agent's own directories under one root, /var/lib/kubelet unless told otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dirs {
+    root: PathBuf,
+}
+
+/// One pod's directories: ROOT/pods/UID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodDirs {
+    uid: PodUid,
+    path: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("pod directory {} still has something mounted in it: {}", pod.display(), list(mounts))]
+    StillMounted { pod: PathBuf, mounts: Vec<PathBuf> },
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl Dirs {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+    pub fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+    pub fn plugins_registry(&self) -> PathBuf {
+        self.root.join("plugins_registry")
+    }
+    pub fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+    pub fn pod(&self, uid: &PodUid) -> PodDirs {
+        PodDirs { uid: uid.clone(), path: self.pods().join(uid.as_str()) }
+    }
+
+    /// Makes the directories that everything else lies in.
+    pub fn ensure(&self) -> Result<(), PathError> {
+        make(&self.root, 0o755)?;
+        for dir in
+            [self.pods(), self.root.join("plugins"), self.plugins_registry(), self.root.join("pod-resources")]
+        {
+            make(&dir, 0o750)?;
+        }
+        make(&self.pki(), 0o700)
+    }
+
+    /// The pods that have a directory, whether anybody still wants them or not. What is no pod is not named.
+    pub fn list_pods(&self) -> Result<Vec<PodUid>, PathError> {
+        let pods = self.pods();
+        let entries = match fs::read_dir(&pods) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(e) => return Err(PathError::new("list", &pods, e)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.at("list", &pods)?;
+            let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+            let uid = entry.file_name().to_str().map(PodUid::try_from);
+            if let (true, Some(Ok(uid))) = (is_dir, uid) {
+                found.push(uid);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+impl PodDirs {
+    pub fn uid(&self) -> &PodUid {
+        &self.uid
+    }
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    pub fn volumes(&self) -> PathBuf {
+        self.path.join("volumes")
+    }
+    /// `plugin` is a name such as `kubernetes.io~empty-dir`, `volume` the volume's name in the pod.
+    pub fn volume(&self, plugin: &str, volume: &str) -> PathBuf {
+        self.volumes().join(plugin).join(volume)
+    }
+    /// Where the bind mounts of sub-paths lie: volume-subpaths/VOLUME/CONTAINER/INDEX.
+    pub fn subpaths(&self) -> PathBuf {
+        self.path.join("volume-subpaths")
+    }
+    pub fn containers(&self) -> PathBuf {
+        self.path.join("containers")
+    }
+    pub fn container(&self, name: &str) -> PathBuf {
+        self.containers().join(name)
+    }
+    pub fn etc_hosts(&self) -> PathBuf {
+        self.path.join("etc-hosts")
+    }
+    pub fn plugins(&self) -> PathBuf {
+        self.path.join("plugins")
+    }
+
+    /// Makes the directories of the pod, not those of its volumes and containers.
+    pub fn ensure(&self) -> Result<(), PathError> {
+        for dir in [self.path.clone(), self.volumes(), self.plugins(), self.containers()] {
+            make(&dir, 0o750)?;
+        }
+        Ok(())
+    }
+
+    pub fn exists(&self) -> bool {
+        self.path.symlink_metadata().is_ok()
+    }
+
+    /// Removes everything of the pod, unless anything is mounted in it: then nothing is touched, since what is behind a
+    /// mount is not the pod's to delete.
+    pub fn remove(&self) -> Result<(), RemoveError> {
+        let mounts = mountinfo::mounts_under(&self.path)?;
+        if !mounts.is_empty() {
+            let mounts = mounts.into_iter().map(|m| m.point).collect();
+            return Err(RemoveError::StillMounted { pod: self.path.clone(), mounts });
+        }
+        Ok(tree::remove(&self.path)?)
+    }
+}
+
+/// Makes a directory and its missing parents. One that is there is left as it is, unless it is something else.
+pub(crate) fn make(path: &Path, mode: u32) -> Result<(), PathError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => return Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(PathError::new("make the directory", path, e)),
+    }
+    DirBuilder::new().recursive(true).mode(mode).create(path).at("make the directory", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::testing;
+
+    fn uid(text: &str) -> PodUid {
+        PodUid::try_from(text).expect("uid")
+    }
+
+    #[test]
+    fn the_layout_is_the_one_other_tools_know() {
+        let pod = Dirs::new("/var/lib/kubelet").pod(&uid("u-1"));
+        assert_eq!(
+            pod.volume("kubernetes.io~empty-dir", "data"),
+            Path::new("/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/data")
+        );
+        assert_eq!(pod.container("main"), Path::new("/var/lib/kubelet/pods/u-1/containers/main"));
+        assert_eq!(pod.etc_hosts(), Path::new("/var/lib/kubelet/pods/u-1/etc-hosts"));
+    }
+
+    #[test]
+    fn directories_are_made_listed_and_removed() {
+        let temp = testing::dir();
+        let root = Dirs::new(temp.path().join("a/b"));
+        assert!(root.list_pods().expect("nothing there yet").is_empty());
+        root.ensure().expect("root");
+        root.ensure().expect("again");
+        let pod = root.pod(&uid("u-2"));
+        pod.ensure().expect("pod");
+        root.pod(&uid("u-1")).ensure().expect("pod");
+        fs::write(root.pods().join("stray-file"), "").expect("write");
+        assert_eq!(root.list_pods().expect("list"), [uid("u-1"), uid("u-2")]);
+        let mode = fs::metadata(pod.path()).expect("stat").permissions().mode();
+        assert_eq!(mode & 0o777, 0o750);
+        pod.remove().expect("remove");
+        pod.remove().expect("again");
+        assert!(!pod.exists());
+    }
+
+    #[test]
+    fn a_pod_with_a_mount_is_not_removed() {
+        let Some(temp) = testing::mountable() else { return };
+        let root = Dirs::new(temp.path());
+        let pod = root.pod(&uid("u"));
+        let volume = pod.volume("kubernetes.io~empty-dir", "m");
+        fs::create_dir_all(&volume).expect("mkdir");
+        rustix::mount::mount("tmpfs", &volume, "tmpfs", rustix::mount::MountFlags::empty(), None)
+            .expect("mount");
+        let refused = pod.remove();
+        rustix::mount::unmount(&volume, rustix::mount::UnmountFlags::DETACH).expect("unmount");
+        match refused {
+            Err(RemoveError::StillMounted { mounts, .. }) => assert_eq!(mounts, [volume.clone()]),
+            other => panic!("{other:?}"),
+        }
+        assert!(volume.exists());
+        pod.remove().expect("remove after unmounting");
+    }
+}

@@ -1,0 +1,213 @@
+//! The single files that a pod is given besides its volumes: /etc/hosts, and the termination message of a container,
+//! both the way in and the way back. The way back is hostile ground: a container may have put anything there.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::dirs::{self, PodDirs};
+use crate::path_error::{At, PathError};
+
+/// The most that is taken from a termination message file.
+pub const MAX_MESSAGE_BYTES: usize = 4096;
+/// The most that is taken from a log in place of a message.
+pub const MAX_LOG_MESSAGE_BYTES: usize = 2048;
+pub const MAX_LOG_MESSAGE_LINES: usize = 80;
+
+/// Writes the pod's hosts file, in place, since the runtime has bound this very inode into the containers.
+pub fn write_hosts(dirs: &PodDirs, content: &str) -> Result<PathBuf, PathError> {
+    let path = dirs.etc_hosts();
+    if fs::read(&path).is_ok_and(|old| old == content.as_bytes()) {
+        return Ok(path);
+    }
+    dirs.ensure()?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o644)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(&path)
+        .at("write", &path)?;
+    file.write_all(content.as_bytes()).at("write", &path)?;
+    file.set_permissions(Permissions::from_mode(0o644)).at("set the mode of", &path)?;
+    Ok(path)
+}
+
+/// Makes the file that is bound to a container's termination message path. `instance` tells one start of the container
+/// from the next, so that no start reads another's last words.
+pub fn create_termination_log(dirs: &PodDirs, container: &str, instance: &str) -> Result<PathBuf, PathError> {
+    let dir = dirs.container(container);
+    dirs::make(&dir, 0o750)?;
+    let path = dir.join(instance);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(&path)
+        .at("create the termination log", &path)?;
+    // Whoever the container runs as must be able to write, whatever this process's umask is.
+    file.set_permissions(Permissions::from_mode(0o666)).at("set the mode of", &path)?;
+    Ok(path)
+}
+
+/// The container's own message: the last 4096 bytes of its file. Anything but a regular file has no message.
+pub fn read_termination_message(path: &Path) -> Result<String, PathError> {
+    let mut file = match open_regular(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(String::new()),
+        Err(e) => return Err(PathError::new("read the termination message", path, e)),
+    };
+    let bytes = read_tail(&mut file, MAX_MESSAGE_BYTES as u64).at("read the termination message", path)?;
+    Ok(text(&bytes, MAX_MESSAGE_BYTES))
+}
+
+/// The end of a container's log, in place of a message: at most 80 lines and 2048 bytes, without time stamps.
+pub fn read_log_message(log: &Path) -> Result<String, PathError> {
+    // A line of the log may be up to 16 KiB and carries some 40 bytes of its own. What is wanted is little, so a
+    // bounded piece from the end always holds it.
+    const WINDOW: u64 = 64 * 1024;
+    let mut file = match open_regular(log) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(String::new()),
+        Err(e) => return Err(PathError::new("read the log", log, e)),
+    };
+    let whole = file.metadata().is_ok_and(|m| m.len() <= WINDOW);
+    let bytes = read_tail(&mut file, WINDOW).at("read the log", log)?;
+    let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+    if !whole && lines.len() > 1 {
+        lines.remove(0);
+    }
+    let mut message = Vec::new();
+    let from = lines.len().saturating_sub(MAX_LOG_MESSAGE_LINES);
+    for line in &lines[from..] {
+        message.extend_from_slice(log_text(line));
+    }
+    Ok(text(&message, MAX_LOG_MESSAGE_BYTES))
+}
+
+/// The text of one line in the CRI's log format: `TIME STREAM P|F TEXT`, where P means that the line goes on. A line of
+/// another shape is taken as it is.
+fn log_text(line: &[u8]) -> &[u8] {
+    let mut parts = line.splitn(4, |b| *b == b' ');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(b"stdout" | b"stderr"), Some(tags), Some(rest)) => {
+            let partial = tags.split(|b| *b == b':').next() == Some(b"P");
+            if partial { rest.strip_suffix(b"\n").unwrap_or(rest) } else { rest }
+        }
+        _ => line,
+    }
+}
+
+/// Opens without following a link and without waiting for a writer, and only what is a plain file.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(Some(file))
+}
+
+fn read_tail(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Text of at most `most` bytes from the end; bytes that are no text become the replacement character.
+fn text(bytes: &[u8], most: usize) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut start = text.len().saturating_sub(most);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use keelson_core::ids::PodUid;
+
+    use super::*;
+    use crate::dirs::Dirs;
+    use crate::testing;
+
+    #[test]
+    fn the_hosts_file_keeps_its_inode() {
+        let temp = testing::dir();
+        let pod = Dirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
+        let path = write_hosts(&pod, "127.0.0.1 localhost\n").expect("write");
+        let inode = fs::metadata(&path).expect("stat").ino();
+        write_hosts(&pod, "127.0.0.1 localhost\n10.0.0.1 web\n").expect("rewrite");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "127.0.0.1 localhost\n10.0.0.1 web\n");
+        assert_eq!(fs::metadata(&path).expect("stat").ino(), inode, "containers hold the old inode");
+    }
+
+    #[test]
+    fn a_termination_log_is_writable_for_all_and_read_from_its_end() {
+        let temp = testing::dir();
+        let pod = Dirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
+        let path = create_termination_log(&pod, "main", "1a2b").expect("create");
+        assert_eq!(path, pod.container("main").join("1a2b"));
+        assert_eq!(fs::metadata(&path).expect("stat").mode() & 0o777, 0o666);
+        assert_eq!(read_termination_message(&path).expect("empty"), "");
+        fs::write(&path, format!("{}THE END", "x".repeat(10_000))).expect("write");
+        let message = read_termination_message(&path).expect("long");
+        assert_eq!(message.len(), MAX_MESSAGE_BYTES);
+        assert!(message.ends_with("THE END"));
+        fs::write(&path, [b'o', b'k', 0xff, 0xfe]).expect("write");
+        assert_eq!(read_termination_message(&path).expect("bytes"), "ok\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_link_a_pipe_or_a_directory_in_its_place_gives_no_byte() {
+        let temp = testing::dir();
+        let secret = temp.path().join("secret");
+        fs::write(&secret, "secret").expect("write");
+        let link = temp.path().join("link");
+        symlink(&secret, &link).expect("link");
+        assert!(read_termination_message(&link).is_err());
+        let pipe = temp.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .expect("fifo");
+        assert!(read_termination_message(&pipe).is_err(), "a pipe without a writer must not block");
+        assert!(read_termination_message(temp.path()).is_err());
+        assert_eq!(read_termination_message(&temp.path().join("absent")).expect("absent"), "");
+    }
+
+    #[test]
+    fn a_log_gives_its_last_lines_without_time_stamps() {
+        let temp = testing::dir();
+        let log = temp.path().join("0.log");
+        let line = |text: &str, tag: &str| format!("2026-01-02T03:04:05.000000006Z stderr {tag} {text}\n");
+        fs::write(
+            &log,
+            [line("first half, ", "P"), line("second half", "F"), line("", "F"), line("end", "F")].concat(),
+        )
+        .expect("write");
+        assert_eq!(read_log_message(&log).expect("read"), "first half, second half\n\nend\n");
+
+        let many: String = (0..200).map(|i| line(&format!("{i}"), "F")).collect();
+        fs::write(&log, many).expect("write");
+        let message = read_log_message(&log).expect("read");
+        assert_eq!(message.lines().count(), MAX_LOG_MESSAGE_LINES);
+        assert!(message.starts_with("120\n") && message.ends_with("199\n"), "{message}");
+
+        let wide: String = (0..100).map(|_| line(&"y".repeat(5000), "F")).collect();
+        fs::write(&log, wide).expect("write");
+        assert_eq!(read_log_message(&log).expect("read").len(), MAX_LOG_MESSAGE_BYTES);
+    }
+}

@@ -1,0 +1,134 @@
+use std::fs::File;
+use std::os::unix::fs::symlink;
+
+use tokio::sync::watch;
+
+use super::*;
+use crate::testing;
+
+fn manifest_text(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+    )
+}
+
+fn look(dir: &Path) -> ManifestSet {
+    scan(dir, "node", Timestamp::UNIX_EPOCH, &vec![])
+}
+
+fn names(set: &ManifestSet) -> Vec<String> {
+    set.iter().flatten().map(|p| p.pod.metadata.name.clone().unwrap_or_default()).collect()
+}
+
+fn complaints(set: &ManifestSet) -> Vec<String> {
+    set.iter().filter_map(|r| r.as_ref().err()).map(ToString::to_string).collect()
+}
+
+#[test]
+fn files_are_read_and_what_is_no_manifest_is_left_out_or_named() {
+    let temp = testing::dir();
+    let dir = temp.path().join("manifests");
+    assert!(look(&dir).is_empty(), "a missing directory is no error");
+    fs::create_dir_all(dir.join("subdirectory")).expect("mkdir");
+    fs::write(dir.join("b.yaml"), manifest_text("b", "x")).expect("write");
+    fs::write(dir.join("a.json"), manifest_text("a", "x")).expect("write");
+    fs::write(dir.join(".hidden.yaml"), manifest_text("h", "x")).expect("write");
+    fs::write(dir.join("broken.yaml"), "kind: [").expect("write");
+    fs::write(dir.join("huge.yaml"), vec![b'#'; MAX_MANIFEST_BYTES + 10]).expect("write");
+    fs::write(temp.path().join("linked"), manifest_text("linked", "x")).expect("write");
+    symlink("../linked", dir.join("link.yaml")).expect("link");
+    symlink("../nowhere", dir.join("dead.yaml")).expect("link");
+    symlink(".", dir.join("loop-dir")).expect("link");
+    let set = look(&dir);
+    assert_eq!(names(&set), ["a-node", "b-node", "linked-node"]);
+    let complaints = complaints(&set);
+    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    assert!(complaints[0].contains("broken.yaml"));
+    assert!(complaints[1].contains("dead.yaml"));
+    assert!(complaints[2].contains("huge.yaml") && complaints[2].contains("is larger than"));
+}
+
+#[test]
+fn a_single_file_may_take_the_place_of_the_directory() {
+    let temp = testing::dir();
+    let file = temp.path().join("one.yaml");
+    fs::write(&file, manifest_text("one", "x")).expect("write");
+    assert_eq!(names(&look(&file)), ["one-node"]);
+}
+
+#[test]
+fn of_two_manifests_with_one_name_the_last_write_counts() {
+    let temp = testing::dir();
+    let (first, second) = (temp.path().join("a.yaml"), temp.path().join("b.yaml"));
+    fs::write(&first, manifest_text("web", "x:1")).expect("write");
+    fs::write(&second, manifest_text("web", "x:2")).expect("write");
+    let stamp = |path: &Path, seconds: u64| {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        File::options().write(true).open(path).expect("open").set_modified(time).expect("mtime");
+    };
+    for (times, winner) in [((2000, 1000), &first), ((1000, 2000), &second), ((1000, 1000), &second)] {
+        stamp(&first, times.0);
+        stamp(&second, times.1);
+        let set = look(temp.path());
+        let files: Vec<&str> = set.iter().flatten().map(|p| p.file.as_str()).collect();
+        assert_eq!(files, [winner.to_str().expect("path")], "{times:?}");
+        let complaints = complaints(&set);
+        assert_eq!(complaints.len(), 1);
+        assert!(
+            complaints[0].contains("pod default/web-node") && complaints[0].contains("the one that counts"),
+            "{complaints:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_keeps_the_time_at_which_it_was_first_seen() {
+    let temp = testing::dir();
+    fs::write(temp.path().join("a.yaml"), manifest_text("a", "x")).expect("write");
+    let first = look(temp.path());
+    let again = scan(temp.path(), "node", Timestamp::MAX, &first);
+    assert_eq!(first, again);
+}
+
+async fn next(sets: &mut watch::Receiver<Option<Arc<ManifestSet>>>, wanted: impl Fn(&ManifestSet) -> bool) {
+    let wait = sets.wait_for(|set| set.as_ref().is_some_and(|s| wanted(s)));
+    tokio::time::timeout(Duration::from_secs(30), wait)
+        .await
+        .expect("the change was not reported")
+        .expect("open");
+}
+
+#[tokio::test]
+async fn changes_are_reported_from_before_the_directory_is_there() {
+    let temp = testing::dir();
+    let dir = temp.path().join("not/yet");
+    let (sender, mut sets) = watch::channel(None);
+    // No rescan within the test: only reported changes can make it pass.
+    let settings =
+        Settings { path: dir.clone(), node_name: "node".into(), rescan: Duration::from_secs(3600) };
+    let task = tokio::spawn(run(settings, sender));
+    next(&mut sets, Vec::is_empty).await;
+
+    fs::create_dir_all(&dir).expect("mkdir");
+    fs::write(dir.join("a.yaml"), manifest_text("a", "x:1")).expect("write");
+    next(&mut sets, |s| names(s) == ["a-node"]).await;
+    let uid = sets.borrow().as_ref().expect("set")[0].as_ref().expect("pod").uid.clone();
+
+    fs::write(temp.path().join("new"), manifest_text("a", "x:2")).expect("write");
+    fs::rename(temp.path().join("new"), dir.join("a.yaml")).expect("replace");
+    next(&mut sets, |s| s.iter().flatten().any(|p| p.uid != uid)).await;
+
+    fs::remove_file(dir.join("a.yaml")).expect("remove");
+    next(&mut sets, Vec::is_empty).await;
+
+    fs::remove_dir(&dir).expect("remove");
+    fs::create_dir(&dir).expect("make again");
+    fs::write(dir.join("b.yaml"), manifest_text("b", "x:1")).expect("write");
+    next(&mut sets, |s| names(s) == ["b-node"]).await;
+
+    drop(sets);
+    tokio::time::timeout(Duration::from_secs(30), task)
+        .await
+        .expect("must end when nobody listens")
+        .expect("no panic");
+}
