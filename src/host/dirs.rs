@@ -12,7 +12,7 @@ use crate::tree;
 
 /// The agent's own directories under one root, /var/lib/kubelet unless told otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dirs {
+pub struct RootDirs {
     root: PathBuf,
 }
 
@@ -35,7 +35,7 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-impl Dirs {
+impl RootDirs {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_one_other_tools_know() {
-        let pod = Dirs::new("/var/lib/kubelet").pod(&uid("u-1"));
+        let pod = RootDirs::new("/var/lib/kubelet").pod(&uid("u-1"));
         assert_eq!(
             pod.volume("kubernetes.io~empty-dir", "data"),
             Path::new("/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/data")
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn directories_are_made_listed_and_removed() {
         let temp = testing::dir();
-        let root = Dirs::new(temp.path().join("a/b"));
+        let root = RootDirs::new(temp.path().join("a/b"));
         assert!(root.list_pods().expect("nothing there yet").is_empty());
         root.ensure().expect("root");
         root.ensure().expect("again");
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_pod_with_a_mount_is_not_removed() {
         let Some(temp) = testing::mountable() else { return };
-        let root = Dirs::new(temp.path());
+        let root = RootDirs::new(temp.path());
         let pod = root.pod(&uid("u"));
         let volume = pod.volume("kubernetes.io~empty-dir", "m");
         fs::create_dir_all(&volume).expect("mkdir");
@@ -207,7 +207,9 @@ mod tests {
         let refused = pod.remove();
         rustix::mount::unmount(&volume, rustix::mount::UnmountFlags::DETACH).expect("unmount");
         match refused {
-            Err(RemoveError::StillMounted { mounts, .. }) => assert_eq!(mounts, [volume.clone()]),
+            Err(RemoveError::StillMounted { mounts, .. }) => {
+                assert_eq!(mounts, std::slice::from_ref(&volume))
+            }
             other => panic!("{other:?}"),
         }
         assert!(volume.exists());

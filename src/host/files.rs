@@ -17,6 +17,16 @@ pub const MAX_MESSAGE_BYTES: usize = 4096;
 pub const MAX_LOG_MESSAGE_BYTES: usize = 2048;
 pub const MAX_LOG_MESSAGE_LINES: usize = 80;
 
+/// The most that is taken from a file of the host's, such as its own /etc/hosts.
+const MAX_HOST_FILE_BYTES: u64 = 1 << 20;
+
+/// Reads a small text file of the host; what is beyond its bound is left out.
+pub fn read_bounded(path: &Path) -> Result<String, PathError> {
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|f| f.take(MAX_HOST_FILE_BYTES).read_to_end(&mut bytes)).at("read", path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Writes the pod's hosts file, in place, since the runtime has bound this very inode into the containers.
 pub fn write_hosts(dirs: &PodDirs, content: &str) -> Result<PathBuf, PathError> {
     let path = dirs.etc_hosts();
@@ -142,13 +152,13 @@ mod tests {
     use keelson_core::ids::PodUid;
 
     use super::*;
-    use crate::dirs::Dirs;
+    use crate::dirs::RootDirs;
     use crate::testing;
 
     #[test]
     fn the_hosts_file_keeps_its_inode() {
         let temp = testing::dir();
-        let pod = Dirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
+        let pod = RootDirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
         let path = write_hosts(&pod, "127.0.0.1 localhost\n").expect("write");
         let inode = fs::metadata(&path).expect("stat").ino();
         write_hosts(&pod, "127.0.0.1 localhost\n10.0.0.1 web\n").expect("rewrite");
@@ -159,7 +169,7 @@ mod tests {
     #[test]
     fn a_termination_log_is_writable_for_all_and_read_from_its_end() {
         let temp = testing::dir();
-        let pod = Dirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
+        let pod = RootDirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
         let path = create_termination_log(&pod, "main", "1a2b").expect("create");
         assert_eq!(path, pod.container("main").join("1a2b"));
         assert_eq!(fs::metadata(&path).expect("stat").mode() & 0o777, 0o666);

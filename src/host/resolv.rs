@@ -1,21 +1,15 @@
 //! The host's resolver configuration, from which a pod's is made.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use keelson_core::dns::{DnsConfig, parse_resolv_conf};
 
-use crate::path_error::{At, PathError};
-
-/// More than this is not read from a resolv.conf.
-const MAX_BYTES: u64 = 1 << 20;
+use crate::files::read_bounded;
+use crate::path_error::PathError;
 
 /// Reads the file that `--resolv-conf` names.
 pub fn read(path: &Path) -> Result<DnsConfig, PathError> {
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|f| f.take(MAX_BYTES).read_to_end(&mut bytes)).at("read", path)?;
-    Ok(parse_resolv_conf(&String::from_utf8_lossy(&bytes)))
+    Ok(parse_resolv_conf(&read_bounded(path)?))
 }
 
 #[cfg(test)]

@@ -31,6 +31,12 @@ pub struct Settings {
     pub rescan: Duration,
 }
 
+impl Settings {
+    pub fn new(path: impl Into<PathBuf>, node_name: impl Into<String>) -> Self {
+        Self { path: path.into(), node_name: node_name.into(), rescan: DEFAULT_RESCAN }
+    }
+}
+
 /// Reads the directory, publishes what it found, and does so again after every change, until nobody listens any more.
 pub async fn run(settings: Settings, sets: watch::Sender<Option<Arc<ManifestSet>>>) {
     let mut previous: Arc<ManifestSet> = Arc::default();

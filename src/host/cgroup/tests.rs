@@ -197,3 +197,48 @@ fn on_this_machine_a_pod_is_limited_killed_and_removed() {
         cgroups.layout.everywhere().map(|h| h.join(&name)).filter(|p| p.exists()).collect();
     removal::remove_all(&paths).expect("take the test's root away");
 }
+
+#[test]
+fn on_a_machine_with_systemd_a_pod_is_a_slice() {
+    let sockets = Settings::new(Driver::Systemd).systemd_sockets;
+    let name = format!("keelsontest{}", std::process::id());
+    let root_slice = format!("{name}.slice");
+    let version = match Layout::detect(Path::new("/sys/fs/cgroup")) {
+        Ok(layout) => layout.version,
+        Err(e) => return println!("left out: {e}"),
+    };
+    if let Err(e) = systemd::ensure_slice(&sockets, &root_slice, &Limits::default(), version) {
+        return println!("left out: {e}");
+    }
+    // Over systemd's own socket, then over the bus, where there is one.
+    for socket in sockets.iter().filter(|s| s.exists()) {
+        let settings = Settings {
+            cgroup_root: root_slice.clone(),
+            systemd_sockets: vec![socket.clone()],
+            ..Settings::new(Driver::Systemd)
+        };
+        let cgroups = Cgroups::detect(settings).expect("detect");
+        cgroups.ensure_root(&Limits { memory_bytes: Some(1 << 30), ..Limits::default() }).expect("root");
+        let wanted = PodCgroup {
+            limits: Limits { hugepages: Default::default(), ..pod(QosClass::Burstable).limits },
+            ..pod(QosClass::Burstable)
+        };
+        let parent = cgroups.ensure_pod(&wanted).expect("pod");
+        assert_eq!(parent, format!("{name}-kubepods-burstable-pod1_2.slice"));
+        cgroups.ensure_pod(&wanted).expect("a second time changes nothing");
+        cgroups.set_qos(QosClass::Burstable, 2048).expect("set the class's share");
+        let memory = cgroups.pod_path(&uid("1-2"), QosClass::Burstable, "memory").expect("memory");
+        let file = if version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
+        assert_eq!(content(memory.join(file)).trim(), (64 << 20).to_string());
+        let container = memory.join("container");
+        fs::create_dir(&container).expect("mkdir");
+        let mut child = sleeper();
+        fs::write(container.join("cgroup.procs"), child.id().to_string()).expect("move the process");
+        assert_eq!(cgroups.list_pods().expect("list"), [uid("1-2")].into());
+        cgroups.remove_pod(&uid("1-2")).expect("remove");
+        assert!(!child.wait().expect("wait").success(), "the process should have been killed");
+        assert!(cgroups.list_pods().expect("list").is_empty());
+        println!("a pod was a slice, by way of {}", socket.display());
+    }
+    systemd::stop_slice(&sockets, &root_slice).expect("stop the test's root");
+}

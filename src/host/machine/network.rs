@@ -144,7 +144,8 @@ mod tests {
             interface("eth1", &["192.168.2.5"]),
             interface("lo", &["127.0.0.1", "::1"]),
         ];
-        let cases: [(&str, Option<&str>, Option<&str>, &[&str]); 4] = [
+        type Case = (&'static str, Option<&'static str>, Option<&'static str>, &'static [&'static str]);
+        let cases: [Case; 4] = [
             ("both routes", Some("eth0"), Some("eth0"), &["192.168.1.5", "fd00::5"]),
             ("another interface", Some("eth1"), None, &["192.168.2.5", "fd00::5"]),
             ("no route at all", None, None, &["192.168.1.5", "fd00::5"]),

@@ -7,11 +7,11 @@ use keelson_core::ids::PodUid;
 use keelson_core::volumes::PayloadFile;
 
 use super::*;
-use crate::dirs::Dirs;
+use crate::dirs::RootDirs;
 use crate::testing;
 
 fn pod_dirs(root: &Path) -> PodDirs {
-    Dirs::new(root).pod(&PodUid::try_from("u-1").expect("uid"))
+    RootDirs::new(root).pod(&PodUid::try_from("u-1").expect("uid"))
 }
 
 fn volume(json: &str) -> Volume {
@@ -105,7 +105,7 @@ fn secrets_are_written_into_memory_and_config_maps_to_disk() {
         mountinfo::mounts_under(dirs.path()).expect("mounts").into_iter().map(|m| m.point).collect();
     teardown_all(&dirs).expect("teardown");
     assert_eq!((in_secret.as_str(), in_map.as_str()), ("k", "k"));
-    assert_eq!(points, [secret.clone()]);
+    assert_eq!(points, std::slice::from_ref(&secret));
     assert!(!secret.join("user").exists(), "the secret stayed behind");
 }
 

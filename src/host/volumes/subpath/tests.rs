@@ -5,7 +5,7 @@ use keelson_core::ids::PodUid;
 
 use super::super::teardown_all;
 use super::*;
-use crate::dirs::Dirs;
+use crate::dirs::RootDirs;
 use crate::testing;
 
 struct Fixture {
@@ -23,7 +23,7 @@ impl Drop for Fixture {
 impl Fixture {
     fn new() -> Option<Self> {
         let temp = testing::mountable()?;
-        let dirs = Dirs::new(temp.path().join("root")).pod(&PodUid::try_from("u").expect("uid"));
+        let dirs = RootDirs::new(temp.path().join("root")).pod(&PodUid::try_from("u").expect("uid"));
         fs::create_dir_all(temp.path().join("volume/inner")).expect("mkdir");
         fs::create_dir(temp.path().join("outside")).expect("mkdir");
         fs::write(temp.path().join("outside/precious"), "secret").expect("write");
