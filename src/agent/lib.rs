@@ -1,3 +1,24 @@
-//! The loops that keep a node as it should be.
+//! The loops that keep a node as it should be: sources in, workers for pods, the node's own object.
+//!
+//! Architecture invariant: nothing here decides what should happen to a pod. That is `keelson_core::plan`; this crate
+//! gathers what it needs, does what it says, and looks again.
 
+mod admission;
+mod context;
+mod desired_store;
+mod handler;
+mod images;
+mod insecure_tls;
+mod machine;
+mod mirror;
+mod node_loop;
+mod orphans;
+mod pod_loop;
+mod prober;
+mod run;
+mod status_writer;
+mod supervisor;
 pub mod view;
+mod worker;
+
+pub use run::{AgentError, Hooks, run};

@@ -20,6 +20,7 @@ pub mod node;
 pub mod observed;
 pub mod plan;
 pub mod probe;
+pub mod pull_secrets;
 pub mod qos;
 pub mod resources;
 pub mod security;

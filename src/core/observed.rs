@@ -2,6 +2,7 @@
 //! these values, because it was written into the runtime as labels and annotations.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -112,5 +113,15 @@ impl ObservedPod {
 
     pub fn running(&self) -> impl Iterator<Item = &ObservedContainer> {
         self.containers.iter().filter(|c| c.state == ContainerState::Running)
+    }
+}
+
+impl ObservedContainer {
+    /// How long a finished instance was up.
+    pub fn up_time(&self) -> Duration {
+        match (self.started_at, self.finished_at) {
+            (Some(s), Some(f)) => Duration::try_from(f.duration_since(s)).unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
     }
 }

@@ -41,6 +41,11 @@ impl LogDirs {
         self.pods.join(format!("{namespace}_{name}_{uid}"))
     }
 
+    /// Makes the directory for a pod's logs, which the runtime is told with the sandbox.
+    pub fn ensure_pod(&self, namespace: &str, name: &str, uid: &PodUid) -> Result<(), PathError> {
+        dirs::make(&self.pod(namespace, name, uid), 0o755)
+    }
+
     /// Makes the directory for one container's logs and returns it.
     pub fn ensure_container(
         &self,

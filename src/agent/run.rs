@@ -1,0 +1,209 @@
+//! Builds the parts, starts the loops, and ends them when told to. Pods go on without us.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keelson_apiserver::{
+    Api, ApiError, ClientOptions, EventRecorder, LeaseKeeper, LeaseSettings, ObjectCache, RuntimeClassCache,
+    ServiceCache, TokenCache,
+};
+use keelson_core::admission::NodeView;
+use keelson_core::config::{CgroupDriver, Settings};
+use keelson_cri::{CriError, Runtime};
+use keelson_host::cgroup::{self, CgroupError, Cgroups};
+use keelson_host::dirs::RootDirs;
+use keelson_host::logs::LogDirs;
+use keelson_host::{PathError, static_pods};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::Admission;
+use crate::context::{ApiParts, Context};
+use crate::images::Images;
+use crate::machine::MachineFacts;
+use crate::node_loop::{NodeLoop, node_addresses};
+use crate::pod_loop::{PodEvents, PodLoop};
+use crate::status_writer::StatusWriter;
+use crate::view::View;
+
+/// What the process around the agent lends it.
+pub struct Hooks {
+    pub view: View,
+    /// Called once, when everything that can be started has been.
+    pub ready: Box<dyn FnOnce() + Send>,
+    pub shutdown: CancellationToken,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("the container runtime endpoint is not usable: {0}")]
+    Runtime(#[from] CriError),
+    #[error("{0}")]
+    Api(#[from] ApiError),
+    #[error("{0}")]
+    Cgroups(#[from] CgroupError),
+    #[error("{0}")]
+    Directory(#[from] PathError),
+    #[error("cannot read what this machine is: {0}")]
+    Machine(String),
+    #[error("a part of the agent ended that never should: {0}")]
+    Ended(&'static str),
+}
+
+/// Runs the agent until `hooks.shutdown` is cancelled.
+pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
+    let dirs = RootDirs::new(&settings.root_dir);
+    dirs.ensure()?;
+    let logs = LogDirs::new(&settings.pod_logs_dir, &settings.container_logs_dir);
+    logs.ensure()?;
+    let runtime = Runtime::connect(
+        &settings.container_runtime_endpoint,
+        Some(settings.image_service_endpoint.as_str()).filter(|e| !e.is_empty()),
+        settings.kubelet.runtime_request_timeout.get(),
+    )?
+    .with_pod_logs(&settings.pod_logs_dir);
+    let cgroups = Arc::new(open_cgroups(&settings, &runtime).await?);
+    let machine = MachineFacts::read(&settings)?;
+    let api = match &settings.kubeconfig {
+        Some(path) => Some(connect(path.clone(), &settings).await?),
+        None => None,
+    };
+    let (view_tx, view) = watch::channel(NodeView::default());
+    let (_host_ips_tx, host_ips) = watch::channel(node_addresses(&settings.node_ips, &machine.addresses));
+    let (name_tx, runtime_name) = watch::channel("containerd".to_owned());
+    let (ready_tx, _) = watch::channel(false);
+    let (identity_tx, identity) = watch::channel(None);
+    let (uid_tx, node_uid) = watch::channel(None);
+
+    let events = api.as_ref().map_or_else(EventRecorder::standalone, |a| EventRecorder::start(a.api.clone()));
+    let ctx = Arc::new(Context {
+        statuses: StatusWriter::new(api.as_ref().map(|a| a.api.clone())),
+        images: Images::new(runtime.clone()),
+        capacity: machine.node_capacity(),
+        runtime: runtime.clone(),
+        view: hooks.view,
+        node: view.clone(),
+        features: watch::Sender::new(Default::default()),
+        settings,
+        api,
+        dirs,
+        logs,
+        cgroups,
+        events,
+        host_ips,
+        runtime_name,
+    });
+
+    let mut tasks = JoinSet::new();
+    let node_loop = NodeLoop {
+        ctx: ctx.clone(),
+        machine,
+        view: view_tx,
+        identity: identity_tx,
+        node_uid: uid_tx,
+        runtime_name: name_tx,
+        runtime_ready: ready_tx,
+    };
+    tasks.spawn(named("node loop", node_loop.run()));
+    let pod_loop = PodLoop {
+        api: ctx.api.as_ref().map(|a| Box::pin(a.api.pods()) as PodEvents),
+        statics: static_sets(&ctx.settings, &mut tasks),
+        runtime: keelson_cri::watch(runtime, Duration::from_secs(1)),
+        node: identity,
+        admission: Admission::new(view.clone()),
+        ctx: ctx.clone(),
+    };
+    let mut known = view;
+    tasks.spawn(named("pod loop", async move {
+        // Pods are judged by what the node has, so that has to be known first. It takes no apiserver and no runtime.
+        let _ = known.wait_for(|v| !v.name.is_empty()).await;
+        pod_loop.run().await;
+    }));
+    if let Some(api) = &ctx.api {
+        let duration = Duration::from_secs(
+            u64::try_from(ctx.settings.kubelet.node_lease_duration_seconds).unwrap_or(40),
+        );
+        let lease = LeaseSettings { duration, renew_every: duration / 4 };
+        tasks.spawn(named("lease", LeaseKeeper::new(api.api.clone(), lease, node_uid).run()));
+    }
+    (hooks.ready)();
+    tokio::select! {
+        () = hooks.shutdown.cancelled() => {
+            tracing::info!("stopping; pods go on");
+            Ok(())
+        }
+        Some(ended) = tasks.join_next() => Err(AgentError::Ended(ended.unwrap_or("a loop that panicked"))),
+    }
+}
+
+async fn named(name: &'static str, work: impl Future<Output = ()>) -> &'static str {
+    work.await;
+    name
+}
+
+async fn connect(kubeconfig: PathBuf, settings: &Settings) -> Result<ApiParts, ApiError> {
+    let positive = |n: i32, otherwise: u32| u32::try_from(n).ok().filter(|n| *n > 0).unwrap_or(otherwise);
+    let mut options = ClientOptions::new(kubeconfig, settings.node_name.clone());
+    options.qps = positive(settings.kubelet.kube_api_qps, 50);
+    options.burst = positive(settings.kubelet.kube_api_burst, 100);
+    let api = Api::connect(&options).await?;
+    Ok(ApiParts {
+        objects: ObjectCache::new(api.clone()),
+        tokens: TokenCache::new(api.clone()),
+        services: ServiceCache::start(api.clone()),
+        runtime_classes: RuntimeClassCache::new(api.clone()),
+        api,
+    })
+}
+
+/// The runtime knows best which driver it uses; where it does not tell, the configuration does.
+async fn open_cgroups(settings: &Settings, runtime: &Runtime) -> Result<Cgroups, AgentError> {
+    let told = runtime.cgroup_driver().await.ok().flatten();
+    let driver = match (told, settings.kubelet.cgroup_driver) {
+        (Some(keelson_cri::status::CgroupDriver::Systemd), _) | (None, CgroupDriver::Systemd) => {
+            cgroup::Driver::Systemd
+        }
+        (Some(keelson_cri::status::CgroupDriver::Cgroupfs), _) | (None, CgroupDriver::Cgroupfs) => {
+            cgroup::Driver::Cgroupfs
+        }
+    };
+    let mut wanted = cgroup::Settings::new(driver);
+    wanted.cgroup_root = settings.kubelet.cgroup_root.clone();
+    wanted.per_qos = settings.kubelet.cgroups_per_qos;
+    let cgroups = Cgroups::detect(wanted)?;
+    tracing::info!(version = ?cgroups.version(), driver = ?cgroups.driver(), "cgroups");
+    cgroups.ensure_root(&cgroup::Limits::default())?;
+    Ok(cgroups)
+}
+
+/// Complete sets of static pods. Without a directory there is one empty set, so that the source has spoken.
+fn static_sets(settings: &Settings, tasks: &mut JoinSet<&'static str>) -> crate::pod_loop::StaticSets {
+    let (tx, rx) = mpsc::channel(4);
+    let Some(path) = settings.static_pod_path.clone() else {
+        tasks.spawn(named("no static pods", async move {
+            let _ = tx.send(Arc::default()).await;
+            std::future::pending::<()>().await;
+        }));
+        return rx;
+    };
+    let (set_tx, mut sets) = watch::channel(None);
+    let source = static_pods::Settings {
+        path,
+        node_name: settings.node_name.clone(),
+        rescan: settings.kubelet.file_check_frequency.get(),
+    };
+    tasks.spawn(named("static pods", static_pods::run(source, set_tx)));
+    tasks.spawn(named("static pod sets", async move {
+        while sets.changed().await.is_ok() {
+            let set = sets.borrow_and_update().clone();
+            if let Some(set) = set
+                && tx.send(set).await.is_err()
+            {
+                return;
+            }
+        }
+    }));
+    rx
+}

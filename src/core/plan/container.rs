@@ -1,0 +1,53 @@
+//! Questions about one container: which kind it is, and whether an exit is followed by a restart.
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContainerKind {
+    Init,
+    /// An init container with restartPolicy Always: started in order, kept running, stopped last.
+    Sidecar,
+    Main,
+    Ephemeral,
+}
+
+pub(super) fn init_kind(container: &Container) -> ContainerKind {
+    if container.restart_policy.as_deref() == Some("Always") {
+        ContainerKind::Sidecar
+    } else {
+        ContainerKind::Init
+    }
+}
+
+/// Does this container run again after it exited with `exit_code`?
+///
+/// Rules on the container come first, then its own policy, then the pod's. An init container that succeeded is done,
+/// whatever the policy says.
+pub fn restarts_after(spec: &PodSpec, container: &Container, kind: ContainerKind, exit_code: i32) -> bool {
+    if kind == ContainerKind::Init && exit_code == 0 {
+        return false;
+    }
+    if kind == ContainerKind::Ephemeral {
+        return false;
+    }
+    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+    if let Some(rule) = rules.iter().find(|r| rule_matches(r, exit_code)) {
+        return rule.action == "Restart" || rule.action == "RestartAllContainers";
+    }
+    let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always");
+    match policy {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        _ => true,
+    }
+}
+
+fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
+    let Some(on) = &rule.exit_codes else { return false };
+    let listed = on.values.as_deref().unwrap_or_default().contains(&exit_code);
+    match on.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        _ => false,
+    }
+}
