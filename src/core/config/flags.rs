@@ -245,3 +245,16 @@ fn reservation(part: &str) -> Result<(i64, Vec<(&str, &str)>), String> {
     let (numa, limits) = part.split_once(':').ok_or_else(wrong)?;
     Ok((numa.trim().parse().map_err(|_| wrong())?, pairs(limits, '=', "memory=1Gi")?))
 }
+
+impl FlagKind {
+    /// What stands for the value in a usage message.
+    pub fn value_name(self) -> &'static str {
+        match self {
+            Self::Bool => "true|false",
+            Self::Int => "N",
+            Self::Text => "TEXT",
+            Self::List | Self::Taints | Self::Headers => "LIST",
+            Self::Map | Self::LessMap | Self::Gates | Self::ReservedMemory => "PAIRS",
+        }
+    }
+}

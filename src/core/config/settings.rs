@@ -34,7 +34,7 @@ pub struct Settings {
     /// The directory (or file) with manifests of static pods.
     pub static_pod_path: Option<PathBuf>,
     pub pod_logs_dir: PathBuf,
-    /// Links for log collectors, /var/log/containers.
+    /// Links for log collectors: beside pod_logs_dir, so /var/log/containers unless that was moved.
     pub container_logs_dir: PathBuf,
     /// What `keelson pods` connects to.
     pub local_socket: PathBuf,
@@ -112,7 +112,7 @@ pub(super) fn build(
         image_service_endpoint: endpoint(&kubelet.image_service_endpoint),
         static_pod_path,
         pod_logs_dir: kubelet.pod_logs_dir.clone().into(),
-        container_logs_dir: "/var/log/containers".into(),
+        container_logs_dir: container_logs_dir(&kubelet.pod_logs_dir),
         local_socket: node.local_socket.clone().unwrap_or_else(|| "/run/keelson/keelson.sock".into()),
         runtime_cgroups: node.runtime_cgroups.clone().filter(|name| !name.is_empty()),
         cloud_provider: node.cloud_provider.clone().filter(|name| !name.is_empty()),
@@ -138,6 +138,13 @@ fn not_acted_on(kubelet: &KubeletConfiguration, given: &Node) -> Vec<String> {
         })
         .map(|field| format!("{field} ({})", given.origin_of(field)))
         .collect()
+}
+
+fn container_logs_dir(pod_logs_dir: &str) -> PathBuf {
+    match PathBuf::from(pod_logs_dir).parent() {
+        Some(parent) => parent.join("containers"),
+        None => "/var/log/containers".into(),
+    }
 }
 
 /// A path without a scheme is a unix socket; kubelets of old were given those.

@@ -29,6 +29,7 @@ fn without_any_input_the_node_is_standalone_with_the_kubelets_defaults() {
     assert_eq!(settings.root_dir.to_str(), Some("/var/lib/kubelet"));
     assert_eq!(settings.kubelet.max_pods, 110);
     assert_eq!(settings.kubelet.eviction_hard.len(), 5);
+    assert_eq!(settings.container_logs_dir.to_str(), Some("/var/log/containers"));
     assert!(settings.not_acted_on.is_empty());
 }
 

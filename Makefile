@@ -1,0 +1,45 @@
+# run, stop: a standalone node with an example pod.   test: everything.   bench: figures.   install: as a package would.
+DESTDIR ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := build
+include cni-plugins/Makefile.inc
+
+build:
+	cargo build --release -p keelson
+	packaging/pause/build.sh $(TARGET)/pause
+
+# The quick profile: built in a fraction of the time, and quick enough to show.
+run:
+	@packaging/deps.sh run
+	@echo "==> building (the first time takes a few minutes)"
+	cargo build -p keelson -p keelson-cni --bin keelson --bin keelson-cni
+	@CARGO_TARGET_DIR=$(abspath $(TARGET)) CRI_SOCKET="$(CRI_SOCKET)" packaging/demo.sh start
+
+stop:
+	@CARGO_TARGET_DIR=$(abspath $(TARGET)) packaging/demo.sh stop
+
+test:
+	@packaging/deps.sh test
+	@packaging/parts.sh
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	packaging/pause/build.sh $(TARGET)/pause
+	cargo build --workspace --bins
+	cargo test --workspace
+
+bench: build
+	cargo run --release -p keelson-tests --bin bench
+
+install: build
+	install -D -m 0755 $(TARGET)/release/keelson $(DESTDIR)/usr/bin/keelson
+	install -D -m 0644 packaging/systemd/keelson.service $(DESTDIR)/usr/lib/systemd/system/keelson.service
+	install -D -m 0644 packaging/systemd/keelson.default $(DESTDIR)/etc/default/keelson
+	install -D -m 0644 packaging/config.yaml $(DESTDIR)/etc/keelson/config.yaml
+	install -d -m 0755 $(DESTDIR)/etc/keelson/config.d $(DESTDIR)/etc/keelson/manifests
+	install -D -m 0644 packaging/example/pod.yaml $(DESTDIR)/usr/share/doc/keelson/examples/pod.yaml
+	install -D -m 0644 README.md $(DESTDIR)/usr/share/doc/keelson/README.md
+	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
+	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
+
+.PHONY: build run stop test bench install

@@ -1,0 +1,50 @@
+//! The command line of `keelson`: what was asked for, read and checked, then handed to the crates that do it.
+
+mod args;
+mod config_command;
+mod image;
+mod logging;
+mod memory;
+mod notify;
+mod pods;
+mod run;
+mod sources;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use clap::ArgMatches;
+
+/// Does what the arguments say. A failure is one line on stderr for each problem and exit status 1; a usage error, as
+/// clap prints it, is exit status 2.
+pub fn run() -> anyhow::Result<()> {
+    let matches = args::command().get_matches();
+    let Err(error) = dispatch(&matches) else { return Ok(()) };
+    for line in format!("{error:#}").lines() {
+        eprintln!("keelson: {line}");
+    }
+    std::process::exit(1);
+}
+
+fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        None => run::run(matches),
+        Some(("run", matches)) => run::run(matches),
+        Some(("config", matches)) => config_command::print(matches, &mut std::io::stdout().lock()),
+        Some(("pods", matches)) => pods::pods(matches),
+        Some(("image", matches)) => match matches.subcommand() {
+            Some(("pack", matches)) => image::pack_command(matches),
+            _ => Ok(()),
+        },
+        Some(("version", _)) => {
+            println!("keelson {}", version());
+            Ok(())
+        }
+        Some((other, _)) => anyhow::bail!("there is no command {other}"),
+    }
+}
+
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,47 @@
+//! Tells systemd how the agent fares: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+pub(crate) fn ready() {
+    tell("READY=1\nSTATUS=Looking after the pods of this node");
+}
+
+pub(crate) fn stopping() {
+    tell("STOPPING=1\nSTATUS=Leaving; pods go on running");
+}
+
+/// Pats systemd's watchdog at half its interval while the runtime turns; returns at once where there is none.
+pub(crate) async fn pat_watchdog(shutdown: CancellationToken) {
+    let micros = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse::<u64>().ok());
+    let for_us = std::env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
+    let Some(micros) = micros.filter(|micros| *micros > 0 && for_us) else { return };
+    let mut ticks = tokio::time::interval(Duration::from_micros(micros / 2));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => tell("WATCHDOG=1"),
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+fn tell(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(name.as_encoded_bytes(), state) {
+        tracing::warn!(%error, "cannot notify systemd");
+    }
+}
+
+pub(crate) fn send(socket: &[u8], state: &str) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let address = match socket.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! `keelson run`: settings, listeners, signals, and the agent in between.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ArgMatches;
+use keelson_agent::view::View;
+use keelson_core::config::Settings;
+use keelson_server::{healthz, local};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// The work of an agent is waiting; two threads keep one blocked call from stopping the rest.
+const WORKERS: usize = 2;
+
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    let settings = crate::sources::settings(matches)?;
+    crate::memory::settle_allocator();
+    crate::logging::start(settings.log_format, settings.log_verbosity);
+    for (flag, why) in crate::args::IGNORED {
+        if matches.value_source(flag).is_some() {
+            tracing::warn!(flag, why, "flag taken but not acted on");
+        }
+    }
+    for field in &settings.not_acted_on {
+        tracing::warn!(field, "configuration field taken but not acted on");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
+    let result = runtime.block_on(serve(settings));
+    // A blocking call that hangs (a dead mount, a stuck socket) must not keep the process from ending.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // Everything that can be refused is asked for before the first pod is touched.
+    let local = local::listen(&settings.local_socket)?;
+    let health_listener = healthz::listen(&settings.kubelet).await?;
+
+    let view = View::default();
+    let local = tokio::spawn(local::serve(local, view.clone(), shutdown.clone()));
+    if let Some(listener) = health_listener {
+        tokio::spawn(healthz::serve(listener, Arc::new(|| Ok(())), shutdown.clone()));
+    }
+    tokio::spawn(crate::notify::pat_watchdog(shutdown.clone()));
+    tokio::spawn(crate::memory::give_back_after_bursts(view.clone(), shutdown.clone()));
+
+    tracing::info!(
+        version = crate::version(),
+        node = settings.node_name,
+        standalone = settings.standalone,
+        runtime = settings.container_runtime_endpoint,
+        manifests = ?settings.static_pod_path,
+        "keelson starts"
+    );
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        let signal = tokio::select! {
+            _ = terminate.recv() => "TERM",
+            _ = interrupt.recv() => "INT",
+        };
+        tracing::info!(signal, "keelson stops; pods go on running");
+        crate::notify::stopping();
+        stop.cancel();
+    });
+    let hooks = keelson_agent::Hooks {
+        view,
+        ready: Box::new(|| {
+            tracing::info!("ready");
+            crate::notify::ready();
+        }),
+        shutdown: shutdown.clone(),
+    };
+    let result = keelson_agent::run(settings, hooks).await;
+    // However the agent ended: the socket's file goes, and no task outlives it.
+    shutdown.cancel();
+    let _ = local.await;
+    result.context("the agent ended")
+}

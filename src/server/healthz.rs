@@ -1,0 +1,74 @@
+//! The plain health endpoint, by default on 127.0.0.1:10248, which asks for no credentials and tells no secrets.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use keelson_core::config::KubeletConfiguration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::connections::{self, Limit};
+use crate::reply::text;
+
+const CONNECTIONS: usize = 64;
+
+/// Says whether the agent is well, or what is wrong with it.
+pub type Health = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HealthzError {
+    #[error("healthzBindAddress {0:?} is not an IP address")]
+    Address(String),
+    #[error(
+        "cannot listen on {address} for health checks: {source}; another kubelet may be running, or set healthzPort"
+    )]
+    Listen { address: SocketAddr, source: std::io::Error },
+}
+
+/// None when healthzPort is 0, which switches the endpoint off.
+pub async fn listen(config: &KubeletConfiguration) -> Result<Option<TcpListener>, HealthzError> {
+    let Ok(port) = u16::try_from(config.healthz_port) else { return Ok(None) };
+    if port == 0 {
+        return Ok(None);
+    }
+    let ip: IpAddr = config
+        .healthz_bind_address
+        .parse()
+        .map_err(|_| HealthzError::Address(config.healthz_bind_address.clone()))?;
+    let address = SocketAddr::new(ip, port);
+    TcpListener::bind(address).await.map(Some).map_err(|source| HealthzError::Listen { address, source })
+}
+
+pub async fn serve(listener: TcpListener, health: Health, shutdown: CancellationToken) {
+    let limit = Limit::new(CONNECTIONS);
+    loop {
+        let Some(room) = limit.room().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a health check");
+                // Out of descriptors: room comes back as connections end, not by asking again at once.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let health = health.clone();
+        connections::serve(stream, room, shutdown.clone(), move |request| {
+            match (request.method(), request.uri().path()) {
+                (&Method::GET | &Method::HEAD, "/healthz" | "/healthz/ping") => match health() {
+                    Ok(()) => text(StatusCode::OK, "ok"),
+                    Err(problem) => {
+                        text(StatusCode::INTERNAL_SERVER_ERROR, format!("unhealthy: {problem}\n"))
+                    }
+                },
+                (_, "/healthz" | "/healthz/ping") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+                _ => text(StatusCode::NOT_FOUND, "only /healthz is here\n"),
+            }
+        });
+    }
+}

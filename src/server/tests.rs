@@ -1,0 +1,164 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keelson_agent::view::View;
+use keelson_core::ids::PodUid;
+use keelson_core::view::PodRow;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::{SocketError, client, healthz, local};
+
+fn row(name: &str, phase: &str) -> PodRow {
+    PodRow {
+        uid: format!("uid-{name}"),
+        namespace: "default".into(),
+        name: name.into(),
+        source: "file".into(),
+        phase: phase.into(),
+        ready_containers: 0,
+        containers: 1,
+        ready: false,
+        restarts: 0,
+        ip: None,
+        created_at: None,
+        reason: String::new(),
+    }
+}
+
+struct Served {
+    socket: PathBuf,
+    view: View,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+    _directory: tempfile::TempDir,
+}
+
+async fn served() -> Served {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/keelson.sock");
+    let (view, shutdown) = (View::default(), CancellationToken::new());
+    let task = tokio::spawn(local::serve(local::listen(&socket).unwrap(), view.clone(), shutdown.clone()));
+    Served { socket, view, shutdown, task, _directory: directory }
+}
+
+async fn exchange(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = vec![];
+    // A server that drops the connection mid-request may reset it; what it said before still counts.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn the_socket_is_for_its_owner_only_and_goes_with_the_agent() {
+    let served = served().await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&served.socket), 0o600);
+    assert_eq!(mode(served.socket.parent().unwrap()), 0o700);
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+    assert!(!served.socket.exists());
+}
+
+#[tokio::test]
+async fn a_socket_left_by_a_killed_agent_is_replaced_and_a_living_one_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "std leaves the file, as a killed agent does");
+    let first = local::listen(&path).unwrap();
+    assert!(matches!(local::listen(&path), Err(SocketError::InUse(_))));
+    drop(first);
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(local::listen(&path), Err(SocketError::NotASocket(_))));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn pods_are_listed_sorted_and_watched_as_they_change() {
+    let served = served().await;
+    served.view.set(&PodUid::try_from("b").unwrap(), row("b", "Pending"));
+    served.view.set(&PodUid::try_from("a").unwrap(), row("a", "Running"));
+    let names: Vec<_> = client::pods(&served.socket).await.unwrap().into_iter().map(|row| row.name).collect();
+    assert_eq!(names, ["a", "b"]);
+
+    let mut snapshots = client::watch_pods(&served.socket).await.unwrap();
+    assert_eq!(snapshots.next().await.unwrap().unwrap().len(), 2);
+    served.view.remove(&PodUid::try_from("a").unwrap());
+    let after = snapshots.next().await.unwrap().unwrap();
+    assert_eq!(after.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    served.shutdown.cancel();
+    // A broken-off answer and a finished one both tell a watcher that the agent is gone.
+    assert!(!matches!(snapshots.next().await, Ok(Some(_))));
+}
+
+#[tokio::test]
+async fn bad_requests_are_answered_and_the_next_one_is_served() {
+    let served = served().await;
+    for (case, request, expected) in [
+        (
+            "another path",
+            "GET /../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 404",
+        ),
+        ("another method", "POST /pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "HTTP/1.1 405"),
+        (
+            "another parameter",
+            "GET /pods?x=y HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 400",
+        ),
+        ("not HTTP", "hello\r\n\r\n", "HTTP/1.1 400"),
+        ("health", "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"),
+    ] {
+        let answer = exchange(&served.socket, request).await;
+        assert!(answer.starts_with(expected), "{case}: {answer}");
+    }
+    let huge = format!("GET /pods HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(1 << 20));
+    let answer = exchange(&served.socket, &huge).await;
+    assert!(!answer.starts_with("HTTP/1.1 200"), "a head of 1 MiB was read");
+    assert!(client::pods(&served.socket).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn without_an_agent_the_client_says_which_socket_is_silent() {
+    let error = client::pods(Path::new("/nonexistent/keelson.sock")).await.unwrap_err().to_string();
+    assert!(error.starts_with("no agent answers on /nonexistent/keelson.sock: "), "{error}");
+}
+
+#[tokio::test]
+async fn healthz_says_ok_or_what_is_wrong() {
+    let well = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let state = well.clone();
+    let health: healthz::Health = Arc::new(move || {
+        if state.load(std::sync::atomic::Ordering::Relaxed) { Ok(()) } else { Err("no progress".into()) }
+    });
+    tokio::spawn(healthz::serve(listener, health, CancellationToken::new()));
+    let ask = async |path: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    assert!(ask("/healthz").await.ends_with("ok"));
+    assert!(ask("/pods").await.starts_with("HTTP/1.1 404"));
+    well.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert!(ask("/healthz").await.contains("unhealthy: no progress"));
+}
+
+#[tokio::test]
+async fn port_0_switches_healthz_off_and_a_busy_port_is_named() {
+    let mut config = keelson_core::config::KubeletConfiguration { healthz_port: 0, ..Default::default() };
+    assert!(healthz::listen(&config).await.unwrap().is_none());
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    config.healthz_port = taken.local_addr().unwrap().port().into();
+    let error = healthz::listen(&config).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("127.0.0.1:{}", config.healthz_port)), "{error}");
+}
