@@ -40,7 +40,7 @@ pub struct Settings {
     pub cgroup_root: String,
     /// False when pods are to have no cgroups of their own.
     pub per_qos: bool,
-    /// systemd's own socket and the system bus, for the systemd driver.
+    /// Where to reach systemd, for the systemd driver: the system bus, then its own socket, named `private`.
     pub systemd_sockets: Vec<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ impl Settings {
             driver,
             cgroup_root: "/".into(),
             per_qos: true,
-            systemd_sockets: vec!["/run/systemd/private".into(), "/run/dbus/system_bus_socket".into()],
+            systemd_sockets: vec!["/run/dbus/system_bus_socket".into(), "/run/systemd/private".into()],
         }
     }
 }

@@ -6,8 +6,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// systemd answers late when a machine mounts and unmounts much; 25 s is what its own clients wait.
+const TIMEOUT: Duration = Duration::from_secs(25);
 const MAX_MESSAGE: usize = 1 << 20;
+
+/// How long the first answer may take before the other side is nudged.
+const NUDGE_AFTER: Duration = Duration::from_millis(20);
+
+const PING: Target<'static> =
+    Target { destination: "org.freedesktop.systemd1", path: "/", interface: "org.freedesktop.DBus.Peer" };
+
+/// The flag of a message that no reply is to be sent to.
+const NO_REPLY: u8 = 1;
 
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
@@ -16,9 +28,19 @@ const SIGNAL: u8 = 4;
 
 pub(super) struct Connection {
     stream: UnixStream,
+    peer: Peer,
     serial: u32,
     /// Signals that came while a reply was awaited.
     signals: Vec<Message>,
+}
+
+/// Who is at the other end of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A message bus, which wants to be greeted first.
+    Bus,
+    /// The service itself.
+    Service,
 }
 
 /// An argument of a call.
@@ -77,7 +99,7 @@ impl std::fmt::Display for CallError {
 }
 
 impl Connection {
-    pub fn open(socket: &Path) -> io::Result<Self> {
+    pub fn open(socket: &Path, peer: Peer) -> io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
@@ -92,14 +114,17 @@ impl Connection {
             ));
         }
         stream.write_all(b"BEGIN\r\n")?;
-        Ok(Self { stream, serial: 0, signals: Vec::new() })
+        Ok(Self { stream, peer, serial: 0, signals: Vec::new() })
     }
 
     /// Calls a method and waits for its reply.
     pub fn call(&mut self, to: &Target<'_>, member: &str, args: &[Arg<'_>]) -> Result<Message, CallError> {
         self.serial += 1;
         let serial = self.serial;
-        self.stream.write_all(&encode_call(serial, to, member, args))?;
+        self.stream.write_all(&encode_call(serial, 0, to, member, args))?;
+        if serial == 1 && self.peer == Peer::Service {
+            self.nudge()?;
+        }
         loop {
             let message = self.read()?;
             match message.kind {
@@ -112,6 +137,20 @@ impl Connection {
                 _ => {}
             }
         }
+    }
+
+    /// systemd overlooks a first message that it reads together with the end of the authentication, until more arrives.
+    /// So as long as it is silent it is sent pings that want no answer.
+    fn nudge(&mut self) -> io::Result<()> {
+        let patience = Timespec { tv_sec: 0, tv_nsec: NUDGE_AFTER.subsec_nanos().into() };
+        for _ in 0..TIMEOUT.as_millis() / NUDGE_AFTER.as_millis() {
+            if poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&patience))? > 0 {
+                return Ok(());
+            }
+            self.serial += 1;
+            self.stream.write_all(&encode_call(self.serial, NO_REPLY, &PING, "Ping", &[]))?;
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// The next signal, of those that came already or of those to come.
@@ -284,7 +323,7 @@ impl Writer {
     }
 }
 
-fn encode_call(serial: u32, to: &Target<'_>, member: &str, args: &[Arg<'_>]) -> Vec<u8> {
+fn encode_call(serial: u32, flags: u8, to: &Target<'_>, member: &str, args: &[Arg<'_>]) -> Vec<u8> {
     let mut body = Writer::default();
     let mut signature = String::new();
     for arg in args {
@@ -313,7 +352,7 @@ fn encode_call(serial: u32, to: &Target<'_>, member: &str, args: &[Arg<'_>]) -> 
             }
         }
     }
-    let mut message = Writer(vec![b'l', METHOD_CALL, 0, 1]);
+    let mut message = Writer(vec![b'l', METHOD_CALL, flags, 1]);
     message.u32(body.0.len() as u32);
     message.u32(serial);
     message.array(8, |w| {
@@ -358,7 +397,8 @@ mod tests {
     fn a_call_is_laid_out_as_the_specification_says() {
         let to = Target { destination: "d.d", path: "/p", interface: "i.i" };
         let properties = [("N", Value::U64(7)), ("T", Value::Texts(vec!["x".into()]))];
-        let bytes = encode_call(1, &to, "M", &[Arg::Text("u"), Arg::Properties(&properties), Arg::NoUnits]);
+        let bytes =
+            encode_call(1, 0, &to, "M", &[Arg::Text("u"), Arg::Properties(&properties), Arg::NoUnits]);
         let header: &[u8] = b"l\x01\0\x01\x48\0\0\0\x01\0\0\0\x55\0\0\0\
             \x01\x01o\0\x02\0\0\0/p\0\0\0\0\0\0\
             \x02\x01s\0\x03\0\0\0i.i\0\0\0\0\0\
@@ -375,7 +415,7 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         let to = Target { destination: "d", path: "/p", interface: "i" };
-        let bytes = encode_call(9, &to, "Member", &[Arg::Text("one"), Arg::Bool(true), Arg::Text("two")]);
+        let bytes = encode_call(9, 0, &to, "Member", &[Arg::Text("one"), Arg::Bool(true), Arg::Text("two")]);
         let fields_length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         let mut message = Message {
             body: bytes[(16 + fields_length).next_multiple_of(8)..].to_vec(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::CgroupError;
-use super::dbus::{Arg, CallError, Connection, Target, Value};
+use super::dbus::{Arg, CallError, Connection, Peer, Target, Value};
 use super::layout::Version;
 use super::limits::{Limits, shares_to_weight};
 use super::names::parent_slice;
@@ -71,7 +71,8 @@ pub(super) fn stop_slice(sockets: &[PathBuf], slice: &str) -> Result<(), CgroupE
     }
 }
 
-/// Over systemd's own socket, which root may use and which sends signals unasked; else over the system bus.
+/// Over the system bus, else over systemd's own socket, which is there even without a bus, which root may use, and which
+/// sends signals unasked.
 fn connect(sockets: &[PathBuf]) -> Result<Connection, CgroupError> {
     let mut problem = "no socket of systemd is known".to_owned();
     for socket in sockets {
@@ -84,8 +85,10 @@ fn connect(sockets: &[PathBuf]) -> Result<Connection, CgroupError> {
 }
 
 fn open(socket: &Path) -> Result<Connection, CallError> {
-    let mut bus = Connection::open(socket)?;
-    if socket.file_name().is_some_and(|name| name != "private") {
+    let peer =
+        if socket.file_name().is_some_and(|name| name == "private") { Peer::Service } else { Peer::Bus };
+    let mut bus = Connection::open(socket, peer)?;
+    if peer == Peer::Bus {
         bus.call(&BUS, "Hello", &[])?;
         bus.call(&BUS, "AddMatch", &[Arg::Text(JOB_REMOVED)])?;
         bus.call(&MANAGER, "Subscribe", &[])?;
