@@ -153,7 +153,8 @@ fn metadata_field(path: &str, pod: &Pod) -> Result<String, DownwardError> {
 
 /// One `key="value"` a line, sorted by key, the value quoted as Go quotes strings.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines: Vec<_> = map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quote(value))).collect();
+    let lines: Vec<_> =
+        map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quote(value))).collect();
     lines.join("\n")
 }
 
@@ -195,8 +196,9 @@ fn is_qualified_name(text: &str) -> bool {
     let edge = |s: &str| {
         s.starts_with(|c: char| c.is_ascii_alphanumeric()) && s.ends_with(|c: char| c.is_ascii_alphanumeric())
     };
-    let name_ok =
-        name.len() <= 63 && edge(name) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let name_ok = name.len() <= 63
+        && edge(name)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let prefix_ok = prefix.is_none_or(|p| {
         p.len() <= 253
             && p.split('.').all(|label| {
@@ -248,7 +250,8 @@ mod tests {
 
     #[test]
     fn fields_read_as_the_kubelet_reads_them() {
-        let (pod_ips, host_ips) = (["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()], ["192.0.2.1".parse().unwrap()]);
+        let (pod_ips, host_ips) =
+            (["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()], ["192.0.2.1".parse().unwrap()]);
         let addresses = Addresses { pod_ips: &pod_ips, host_ips: &host_ips };
         for (path, want) in [
             ("metadata.name", Ok("web-0")),
@@ -272,7 +275,7 @@ mod tests {
             match (env_field(&field(path), &pod(), addresses), want) {
                 (Ok(got), Ok(want)) => assert_eq!(got, want, "{path}"),
                 (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{path}: {got}"),
-                (got, want) => assert!(false, "{path}: got {got:?}, want {want:?}"),
+                (got, want) => panic!("{path}: got {got:?}, want {want:?}"),
             }
         }
         assert!(file_field(&field("status.podIP"), &pod()).is_err(), "an address is no file");
@@ -283,7 +286,9 @@ mod tests {
     #[test]
     fn resources_are_divided_and_rounded_up() {
         let allocatable: BTreeMap<String, Quantity> =
-            [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "10G")].map(|(k, v)| (k.into(), Quantity(v.into()))).into();
+            [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "10G")]
+                .map(|(k, v)| (k.into(), Quantity(v.into())))
+                .into();
         for (what, container, resource, divisor, want) in [
             ("cpu rounds up to whole cpus", "a", "requests.cpu", "", Ok("1")),
             ("cpu by 1m is exact", "a", "requests.cpu", "1m", Ok("250")),
@@ -305,7 +310,7 @@ mod tests {
             match (resource_field(&selector, &pod(), None, &allocatable), want) {
                 (Ok(got), Ok(want)) => assert_eq!(got, want, "{what}"),
                 (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{what}: {got}"),
-                (got, want) => assert!(false, "{what}: got {got:?}, want {want:?}"),
+                (got, want) => panic!("{what}: got {got:?}, want {want:?}"),
             }
         }
     }

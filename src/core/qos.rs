@@ -104,18 +104,93 @@ mod tests {
         let full = json!({"cpu": "1", "memory": "1Gi"});
         let none = json!({});
         for (what, containers, init, pod_level, want) in [
-            ("nothing asked for", json!([container("a", none.clone(), none.clone())]), json!([]), json!(null), "BestEffort"),
-            ("other resources do not count", json!([container("a", json!({"x/y": "1"}), none.clone())]), json!([]), json!(null), "BestEffort"),
-            ("a zero request counts as none", json!([container("a", json!({"cpu": "0"}), none.clone())]), json!([]), json!(null), "BestEffort"),
-            ("requests equal limits", json!([container("a", full.clone(), full.clone())]), json!([]), json!(null), "Guaranteed"),
-            ("written differently and still equal", json!([container("a", json!({"cpu": "1000m", "memory": "1024Mi"}), full.clone())]), json!([]), json!(null), "Guaranteed"),
-            ("memory unlimited", json!([container("a", full.clone(), json!({"cpu": "1"}))]), json!([]), json!(null), "Burstable"),
-            ("only a request", json!([container("a", json!({"cpu": "1m"}), none.clone())]), json!([]), json!(null), "Burstable"),
-            ("one of two containers asks for nothing", json!([container("a", full.clone(), full.clone()), container("b", none.clone(), none.clone())]), json!([]), json!(null), "Burstable"),
-            ("an init container counts too", json!([container("a", full.clone(), full.clone())]), json!([container("i", none.clone(), none.clone())]), json!(null), "Burstable"),
-            ("pod-level resources speak for all", json!([container("a", none.clone(), none.clone())]), json!([]), json!({"requests": full, "limits": full}), "Guaranteed"),
-            ("pod-level requests without limits", json!([container("a", full.clone(), full.clone())]), json!([]), json!({"requests": full}), "Burstable"),
-            ("pod-level limit for cpu only", json!([container("a", none.clone(), none.clone())]), json!([]), json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}), "Burstable"),
+            (
+                "nothing asked for",
+                json!([container("a", none.clone(), none.clone())]),
+                json!([]),
+                json!(null),
+                "BestEffort",
+            ),
+            (
+                "other resources do not count",
+                json!([container("a", json!({"x/y": "1"}), none.clone())]),
+                json!([]),
+                json!(null),
+                "BestEffort",
+            ),
+            (
+                "a zero request counts as none",
+                json!([container("a", json!({"cpu": "0"}), none.clone())]),
+                json!([]),
+                json!(null),
+                "BestEffort",
+            ),
+            (
+                "requests equal limits",
+                json!([container("a", full.clone(), full.clone())]),
+                json!([]),
+                json!(null),
+                "Guaranteed",
+            ),
+            (
+                "written differently and still equal",
+                json!([container("a", json!({"cpu": "1000m", "memory": "1024Mi"}), full.clone())]),
+                json!([]),
+                json!(null),
+                "Guaranteed",
+            ),
+            (
+                "memory unlimited",
+                json!([container("a", full.clone(), json!({"cpu": "1"}))]),
+                json!([]),
+                json!(null),
+                "Burstable",
+            ),
+            (
+                "only a request",
+                json!([container("a", json!({"cpu": "1m"}), none.clone())]),
+                json!([]),
+                json!(null),
+                "Burstable",
+            ),
+            (
+                "one of two containers asks for nothing",
+                json!([
+                    container("a", full.clone(), full.clone()),
+                    container("b", none.clone(), none.clone())
+                ]),
+                json!([]),
+                json!(null),
+                "Burstable",
+            ),
+            (
+                "an init container counts too",
+                json!([container("a", full.clone(), full.clone())]),
+                json!([container("i", none.clone(), none.clone())]),
+                json!(null),
+                "Burstable",
+            ),
+            (
+                "pod-level resources speak for all",
+                json!([container("a", none.clone(), none.clone())]),
+                json!([]),
+                json!({"requests": full, "limits": full}),
+                "Guaranteed",
+            ),
+            (
+                "pod-level requests without limits",
+                json!([container("a", full.clone(), full.clone())]),
+                json!([]),
+                json!({"requests": full}),
+                "Burstable",
+            ),
+            (
+                "pod-level limit for cpu only",
+                json!([container("a", none.clone(), none.clone())]),
+                json!([]),
+                json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}),
+                "Burstable",
+            ),
         ] {
             assert_eq!(class(containers, init, pod_level).as_str(), want, "{what}");
         }

@@ -123,7 +123,11 @@ pub enum Profile {
 
 /// The seccomp profile of a container. Without one it runs unconfined, or with the runtime's if the agent is
 /// configured so.
-pub fn seccomp(security: &EffectiveSecurity, root: &Path, default_runtime: bool) -> Result<Profile, ConfigError> {
+pub fn seccomp(
+    security: &EffectiveSecurity,
+    root: &Path,
+    default_runtime: bool,
+) -> Result<Profile, ConfigError> {
     const KIND: &str = "seccompProfile";
     let Some(wanted) = &security.seccomp_profile else {
         return Ok(if default_runtime { Profile::RuntimeDefault } else { Profile::Unconfined });
@@ -158,7 +162,8 @@ pub fn app_armor(security: &EffectiveSecurity) -> Result<Option<Profile>, Config
 
 fn beneath(kind: &'static str, root: &Path, profile: Option<&str>) -> Result<PathBuf, SecurityError> {
     let profile = profile.filter(|p| !p.is_empty()).ok_or(SecurityError::ProfileMissing { kind })?;
-    let inside = Path::new(profile).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+    let inside =
+        Path::new(profile).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     let names_a_file = Path::new(profile).file_name().is_some();
     if !inside || !names_a_file || profile.contains('\0') {
         let root = root.display().to_string();
@@ -194,21 +199,72 @@ mod tests {
         for (what, pod, container, uid, user, want) in [
             ("nothing asked, image is root", json!({}), json!({}), Some(0), "", Ok(())),
             ("image runs as a number", strict.clone(), json!({}), Some(1000), "", Ok(())),
-            ("image is root", strict.clone(), json!({}), Some(0), "", Err("image will run as root (pod: \"p_ns(u)\", container: c)")),
+            (
+                "image is root",
+                strict.clone(),
+                json!({}),
+                Some(0),
+                "",
+                Err("image will run as root (pod: \"p_ns(u)\", container: c)"),
+            ),
             ("image names no user", strict.clone(), json!({}), None, "", Err("image will run as root")),
-            ("image names a user", strict.clone(), json!({}), None, "app", Err("image has non-numeric user (app), cannot verify user is non-root")),
+            (
+                "image names a user",
+                strict.clone(),
+                json!({}),
+                None,
+                "app",
+                Err("image has non-numeric user (app), cannot verify user is non-root"),
+            ),
             ("runAsUser rescues a named user", strict.clone(), json!({"runAsUser": 7}), None, "app", Ok(())),
-            ("runAsUser 0", strict.clone(), json!({"runAsUser": 0}), Some(5), "", Err("container's runAsUser breaks non-root policy")),
-            ("the container may relax the pod", strict.clone(), json!({"runAsNonRoot": false}), Some(0), "", Ok(())),
-            ("uid overflow in the image", strict.clone(), json!({}), Some(4_294_967_296), "", Err("invalid user id (4294967296)")),
-            ("uid overflow in the pod", json!({"runAsUser": 4_294_967_296i64}), json!({}), None, "", Err("out of range")),
-            ("negative uid in the image", strict.clone(), json!({}), Some(-1), "", Err("invalid user id (-1)")),
+            (
+                "runAsUser 0",
+                strict.clone(),
+                json!({"runAsUser": 0}),
+                Some(5),
+                "",
+                Err("container's runAsUser breaks non-root policy"),
+            ),
+            (
+                "the container may relax the pod",
+                strict.clone(),
+                json!({"runAsNonRoot": false}),
+                Some(0),
+                "",
+                Ok(()),
+            ),
+            (
+                "uid overflow in the image",
+                strict.clone(),
+                json!({}),
+                Some(4_294_967_296),
+                "",
+                Err("invalid user id (4294967296)"),
+            ),
+            (
+                "uid overflow in the pod",
+                json!({"runAsUser": 4_294_967_296i64}),
+                json!({}),
+                None,
+                "",
+                Err("out of range"),
+            ),
+            (
+                "negative uid in the image",
+                strict.clone(),
+                json!({}),
+                Some(-1),
+                "",
+                Err("invalid user id (-1)"),
+            ),
         ] {
             let (pod, container) = fixture(pod, container);
             let got = verify_non_root(&pod, &container, uid, user);
             match want {
                 Ok(()) => assert_eq!(got, Ok(()), "{what}"),
-                Err(words) => assert!(got.clone().is_err_and(|e| e.to_string().contains(words)), "{what}: {got:?}"),
+                Err(words) => {
+                    assert!(got.clone().is_err_and(|e| e.to_string().contains(words)), "{what}: {got:?}")
+                }
             }
         }
     }
@@ -242,7 +298,8 @@ mod tests {
             let got = seccomp(&effective(&pod, &container), root, false).ok();
             assert_eq!(got, want.map(|p| Profile::Localhost(p.into())), "{profile}");
         }
-        let (pod, container) = fixture(json!({}), json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}}));
+        let (pod, container) =
+            fixture(json!({}), json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}}));
         assert!(app_armor(&effective(&pod, &container)).is_err());
     }
 }

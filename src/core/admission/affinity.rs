@@ -6,7 +6,8 @@ use super::NodeView;
 
 /// Every label of nodeSelector, and any one of the affinity's terms.
 pub(super) fn matches(spec: &PodSpec, node: &NodeView) -> bool {
-    let selected = spec.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
+    let selected =
+        spec.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
     let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
     selected && required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, node)))

@@ -53,7 +53,10 @@ impl Rejection {
 /// A pod from a manifest stays whatever the taints say: nobody else could run it.
 pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejection> {
     if let Err(bad) = check_quantities(pod) {
-        return Err(Rejection::new("UnexpectedAdmissionError", format!("Pod has an unreadable resource: {bad}")));
+        return Err(Rejection::new(
+            "UnexpectedAdmissionError",
+            format!("Pod has an unreadable resource: {bad}"),
+        ));
     }
     let Some(spec) = &pod.spec else {
         return Err(Rejection::new("UnexpectedAdmissionError", "Pod has no spec"));
@@ -69,18 +72,27 @@ pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejectio
     let others: Vec<&Pod> = others.iter().copied().filter(|other| !is_finished(other)).collect();
     fit::resources(spec, &others, node)?;
     if !affinity::matches(spec, node) {
-        return Err(Rejection::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
+        return Err(Rejection::predicate(
+            "NodeAffinity",
+            "node(s) didn't match Pod's node affinity/selector",
+        ));
     }
     if spec.node_name.as_ref().is_some_and(|name| !name.is_empty() && *name != node.name) {
         return Err(Rejection::predicate("NodeName", "node(s) didn't match the requested node name"));
     }
     if !fit::ports_free(spec, &others) {
-        return Err(Rejection::predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports"));
+        return Err(Rejection::predicate(
+            "NodePorts",
+            "node(s) didn't have free ports for the requested pod ports",
+        ));
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let mut evicting = node.taints.iter().filter(|t| t.effect == "NoExecute");
     if !is_static(pod) && evicting.any(|taint| !tolerations.iter().any(|t| tolerates(t, taint))) {
-        return Err(Rejection::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"));
+        return Err(Rejection::predicate(
+            "TaintToleration",
+            "node(s) had taints that the pod didn't tolerate",
+        ));
     }
     Ok(())
 }

@@ -24,11 +24,16 @@ pub(super) fn check(spec: &PodSpec, allowed_unsafe: &[String]) -> Result<(), Rej
     let sysctls = spec.security_context.iter().flat_map(|s| s.sysctls.iter().flatten());
     for sysctl in sysctls {
         let name = normalized(&sysctl.name);
-        let allowed = SAFE.iter().any(|safe| *safe == name) || allowed_unsafe.iter().any(|p| covers(p, &name));
+        let allowed =
+            SAFE.iter().any(|safe| *safe == name) || allowed_unsafe.iter().any(|p| covers(p, &name));
         let problem = match namespace(&name) {
             _ if !allowed => format!("{name:?} not allowlisted"),
-            Some("IPC") if spec.host_ipc == Some(true) => format!("{name:?} not allowed with host IPC enabled"),
-            Some("Net") if spec.host_network == Some(true) => format!("{name:?} not allowed with host Net enabled"),
+            Some("IPC") if spec.host_ipc == Some(true) => {
+                format!("{name:?} not allowed with host IPC enabled")
+            }
+            Some("Net") if spec.host_network == Some(true) => {
+                format!("{name:?} not allowed with host Net enabled")
+            }
             _ => continue,
         };
         return Err(Rejection::new("SysctlForbidden", format!("forbidden sysctl: {problem}")));
@@ -59,9 +64,18 @@ fn namespace(name: &str) -> Option<&'static str> {
 /// A name may be written with slashes, in which a dot is part of a word. The first separator tells which it is.
 fn normalized(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(at) if name[at..].starts_with('/') => {
-            name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect()
-        }
+        Some(at) if name[at..].starts_with('/') => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => name.to_owned(),
     }
 }

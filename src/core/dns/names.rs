@@ -13,7 +13,9 @@ pub struct PodNames {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
-    #[error("pod {field} {value:?} is not a valid {kind}: lower case letters, digits and '-', {limit} characters at most, beginning and ending with a letter or digit")]
+    #[error(
+        "pod {field} {value:?} is not a valid {kind}: lower case letters, digits and '-', {limit} characters at most, beginning and ending with a letter or digit"
+    )]
     Invalid { field: &'static str, value: String, kind: &'static str, limit: usize },
     #[error("hostname for pod {pod:?} was invalid: {value:?} leaves nothing when it is cut to 63 characters")]
     Empty { pod: String, value: String },

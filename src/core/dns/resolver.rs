@@ -87,7 +87,8 @@ pub fn parse_resolv_conf(text: &str) -> DnsConfig {
             Some("nameserver") => config.servers.extend(words.next().map(str::to_owned)),
             Some("search") => {
                 // With and without its trailing dot a domain is the same one.
-                let domains = words.filter(|d| *d != ".").map(|d| d.strip_suffix('.').unwrap_or(d).to_owned());
+                let domains =
+                    words.filter(|d| *d != ".").map(|d| d.strip_suffix('.').unwrap_or(d).to_owned());
                 config.searches = domains.collect();
             }
             Some("options") => words.for_each(|option| set_option(&mut config.options, option.to_owned())),
@@ -100,7 +101,8 @@ pub fn parse_resolv_conf(text: &str) -> DnsConfig {
 fn cluster(pod: &Pod, node: &NodeDns) -> DnsConfig {
     let mut searches = node.host.as_ref().map(|h| h.searches.clone()).unwrap_or_default();
     if !node.cluster_domain.is_empty() {
-        let (namespace, domain) = (pod.metadata.namespace.as_deref().unwrap_or("default"), &node.cluster_domain);
+        let (namespace, domain) =
+            (pod.metadata.namespace.as_deref().unwrap_or("default"), &node.cluster_domain);
         let own = [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
         searches = unique(own.into_iter().chain(searches));
     }

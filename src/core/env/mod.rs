@@ -31,11 +31,15 @@ pub enum ConfigError {
     ConfigMapKey { namespace: String, name: String, key: String },
     #[error("couldn't find key {key} in Secret {namespace}/{name}")]
     SecretKey { namespace: String, name: String, key: String },
-    #[error("key {key} in Secret {namespace}/{name} is not UTF-8 text and cannot be an environment variable; mount it as a file")]
+    #[error(
+        "key {key} in Secret {namespace}/{name} is not UTF-8 text and cannot be an environment variable; mount it as a file"
+    )]
     NotText { namespace: String, name: String, key: String },
     #[error("environment variable {name}: its value contains a NUL byte, which no environment can hold")]
     Nul { name: String },
-    #[error("environment variable {name}: fileKeyRef is not supported by this agent; use a configMapKeyRef or a secretKeyRef")]
+    #[error(
+        "environment variable {name}: fileKeyRef is not supported by this agent; use a configMapKeyRef or a secretKeyRef"
+    )]
     FileKeyRef { name: String },
     #[error("environment variable {name}: {source}")]
     Downward { name: String, source: DownwardError },

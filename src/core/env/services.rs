@@ -23,7 +23,8 @@ pub struct ServicePort {
 /// The services of the pod's namespace when links are wanted, and in any case kubernetes.default, because that is how
 /// a program finds the API. A service of the pod's namespace wins over that one.
 pub fn service_env(namespace: &str, links: bool, services: &[ServiceEnv]) -> BTreeMap<String, String> {
-    let addressed = |s: &&ServiceEnv| !s.cluster_ip.is_empty() && s.cluster_ip != "None" && !s.ports.is_empty();
+    let addressed =
+        |s: &&ServiceEnv| !s.cluster_ip.is_empty() && s.cluster_ip != "None" && !s.ports.is_empty();
     let master = |s: &ServiceEnv| s.namespace == "default" && s.name == "kubernetes";
 
     let mut chosen = BTreeMap::new();

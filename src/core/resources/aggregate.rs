@@ -56,7 +56,8 @@ pub fn check_quantities(pod: &Pod) -> Result<(), BadQuantity> {
     let Some(spec) = &pod.spec else { return Ok(()) };
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let requirements = containers.filter_map(|c| c.resources.as_ref()).chain(spec.resources.as_ref());
-    let lists = requirements.flat_map(|r| [r.requests.as_ref(), r.limits.as_ref()]).chain([spec.overhead.as_ref()]);
+    let lists =
+        requirements.flat_map(|r| [r.requests.as_ref(), r.limits.as_ref()]).chain([spec.overhead.as_ref()]);
     for quantity in lists.flatten().flat_map(BTreeMap::values) {
         let amount = Amount::of(quantity)?;
         if amount < Amount::ZERO {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::aggregate::{ResourceList, add, amount, amounts, has_pod_level, is_sidecar, is_zero, pod_limits, pod_requests};
+use super::aggregate::{
+    ResourceList, add, amount, amounts, has_pod_level, is_sidecar, is_zero, pod_limits, pod_requests,
+};
 use super::oom::oom_score_adj;
 use super::quantity::Amount;
 use crate::qos::{QosClass, qos_of};

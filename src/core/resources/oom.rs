@@ -24,7 +24,9 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
     }
     let capacity = memory_capacity.max(1);
     let share = unclaimed_share(spec);
-    let score = |request: i64| 1000 - (1000 * i128::from(request.saturating_add(share)) / i128::from(capacity)) as i64;
+    let score = |request: i64| {
+        1000 - (1000 * i128::from(request.saturating_add(share)) / i128::from(capacity)) as i64
+    };
 
     let mut adjust = score(memory_request(container));
     let is_init = spec.init_containers.iter().flatten().any(|c| c.name == container.name);

@@ -40,7 +40,8 @@ pub(super) fn all(d: &Derivation<'_>, status: &PodStatus) -> Vec<PodCondition> {
     let previous = d.facts.previous.conditions.as_deref().unwrap_or_default();
     let api = d.desired.pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
 
-    let mut list: Vec<PodCondition> = api.iter().filter(|c| !OWN.contains(&c.type_.as_str())).cloned().collect();
+    let mut list: Vec<PodCondition> =
+        api.iter().filter(|c| !OWN.contains(&c.type_.as_str())).cloned().collect();
     if let Some(disruption) = disruption(d, status, previous) {
         list.retain(|c| c.type_ != DISRUPTION);
         list.push(disruption);
@@ -102,9 +103,14 @@ fn gates_open(d: &Derivation<'_>, conditions: &[PodCondition]) -> Verdict {
     let mut closed = vec![];
     for gate in d.spec.readiness_gates.iter().flatten().map(|g| &g.condition_type) {
         match conditions.iter().find(|c| c.type_ == *gate) {
-            None => closed.push(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
+            None => {
+                closed.push(format!("corresponding condition of pod readiness gate {gate:?} does not exist."))
+            }
             Some(c) if c.status != "True" => {
-                closed.push(format!("the status of pod readiness gate {gate:?} is not \"True\", but {}", c.status));
+                closed.push(format!(
+                    "the status of pod readiness gate {gate:?} is not \"True\", but {}",
+                    c.status
+                ));
             }
             Some(_) => {}
         }
@@ -117,7 +123,9 @@ fn initialized(d: &Derivation<'_>, status: &PodStatus) -> Verdict {
     for container in d.spec.init_containers.iter().flatten() {
         match find(status, &container.name) {
             None => unknown.push(container.name.as_str()),
-            Some(s) if is_sidecar(container) && s.started != Some(true) => incomplete.push(container.name.as_str()),
+            Some(s) if is_sidecar(container) && s.started != Some(true) => {
+                incomplete.push(container.name.as_str())
+            }
             Some(s) if !is_sidecar(container) && !s.ready => incomplete.push(container.name.as_str()),
             Some(_) => {}
         }
@@ -126,9 +134,8 @@ fn initialized(d: &Derivation<'_>, status: &PodStatus) -> Verdict {
         return Verdict { reason: "PodCompleted", ..Verdict::yes() };
     }
     // A main container that has run proves it, and what was true once stays: a restarting sidecar undoes nothing.
-    let has_run = |s: &ContainerStatus| {
-        s.state.as_ref().is_some_and(|s| s.running.is_some() || s.terminated.is_some())
-    };
+    let has_run =
+        |s: &ContainerStatus| s.state.as_ref().is_some_and(|s| s.running.is_some() || s.terminated.is_some());
     let was = d.facts.previous.conditions.iter().flatten();
     let was = was.into_iter().any(|c| c.type_ == "Initialized" && c.status == "True");
     let message = listed(&unknown, "unknown", &incomplete, "incomplete");
@@ -162,7 +169,8 @@ fn disruption(d: &Derivation<'_>, status: &PodStatus, previous: &[PodCondition])
 }
 
 fn find<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
-    let mut all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let mut all =
+        status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     all.find(|s| s.name == name)
 }
 

@@ -1,11 +1,11 @@
 //! The statuses of a pod's containers, in the order of its spec.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus, VolumeMountStatus,
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus, VolumeMountStatus,
 };
 
-use super::ended::unknown_end;
+use super::ended::{UNKNOWN, unknown_end};
 use super::{Derivation, ephemeral_as_container, resources, second, should_restart};
 use crate::facts::VolumesState;
 use crate::observed::{ContainerState, ObservedContainer};
@@ -41,15 +41,21 @@ pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
     status.ephemeral_container_statuses = all(guests, &old.ephemeral_container_statuses);
 }
 
-fn one(d: &Derivation<'_>, container: &Container, kind: Kind, old: Option<&ContainerStatus>) -> ContainerStatus {
+fn one(
+    d: &Derivation<'_>,
+    container: &Container,
+    kind: Kind,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
     let mut instances: Vec<_> = d.observed.containers.iter().filter(|c| c.name == container.name).collect();
     instances.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
     let newest = instances.first().copied();
 
-    let mut status = match (newest, old) {
-        (Some(newest), Some(old)) if ended_before(d, newest, old) => old.clone(),
-        (Some(newest), _) => instance(d, container, newest, instances.get(1).copied(), old),
-        (None, _) => forgotten(d, container, kind, old),
+    let mut status = match newest {
+        Some(newest) => old
+            .and_then(|old| ended_before(d, newest, old))
+            .unwrap_or_else(|| instance(d, container, newest, instances.get(1).copied(), old)),
+        None => forgotten(d, container, kind, old),
     };
     if restarts(d, container, kind, newest, &status)
         && let Some(why) = d.facts.waiting.get(&container.name)
@@ -66,10 +72,26 @@ fn one(d: &Derivation<'_>, container: &Container, kind: Kind, old: Option<&Conta
     status
 }
 
-/// The runtime shows an instance as alive that was seen ending: an old picture, or a state nobody can read.
-fn ended_before(d: &Derivation<'_>, newest: &ObservedContainer, old: &ContainerStatus) -> bool {
-    let ended = old.state.as_ref().and_then(|s| s.terminated.as_ref());
-    newest.state != ContainerState::Exited && ended.is_some_and(|t| t.container_id == Some(id(d, newest)))
+/// The runtime shows an instance as alive that was seen ending: an old picture, or a state nobody can read. An end that
+/// was only inferred gives way to one that is seen running.
+fn ended_before(
+    d: &Derivation<'_>,
+    newest: &ObservedContainer,
+    old: &ContainerStatus,
+) -> Option<ContainerStatus> {
+    let id = id(d, newest);
+    let of = |state: &Option<ApiState>| {
+        let end = state.as_ref()?.terminated.as_ref()?;
+        let certain = newest.state == ContainerState::Unknown || end.reason.as_deref() != Some(UNKNOWN);
+        (certain && end.container_id.as_ref() == Some(&id)).then(|| state.clone())
+    };
+    if newest.state == ContainerState::Exited {
+        return None;
+    }
+    if of(&old.state).is_some() {
+        return Some(old.clone());
+    }
+    of(&old.last_state).map(|state| ContainerStatus { state, last_state: None, ..old.clone() })
 }
 
 fn instance(
@@ -139,34 +161,37 @@ fn forgotten(
     old: Option<&ContainerStatus>,
 ) -> ContainerStatus {
     let old_state = old.and_then(|o| o.state.as_ref());
-    if let Some(old) = old.filter(|_| old_state.is_some_and(|s| s.terminated.is_some())) {
+    let old_end = old_state.and_then(|s| s.terminated.as_ref());
+    let main = |name: &str| d.spec.containers.iter().any(|c| c.name == name);
+    // Main containers only exist after every init container ended well.
+    let inferred = kind == Kind::Init
+        && old_end.is_none_or(|end| end.exit_code != 0)
+        && d.observed.containers.iter().any(|c| main(&c.name));
+    if let (Some(old), Some(_), false) = (old, old_end, inferred) {
         return old.clone();
     }
-    let mut status = ContainerStatus {
+    let mut status = old.cloned().unwrap_or_else(|| ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
-        restart_count: old.map_or(0, |o| o.restart_count),
-        state: Some(waiting(d.default_reason(), "")),
-        last_state: old.and_then(|o| o.last_state.clone()),
         ..Default::default()
-    };
-    if old_state.is_some_and(|s| s.running.is_some()) {
-        // It ran and is gone. As the last state this keeps the pod from looking as if it had never started.
-        let mut end = unknown_end(
-            "The container could not be located when the pod was deleted.  The container used to be Running",
-        );
-        end.container_id = old.and_then(|o| o.container_id.clone());
-        status.last_state = Some(terminated(end));
-        status.restart_count += i32::from(!d.is_going());
-    }
-    let main = |name: &str| d.spec.containers.iter().any(|c| c.name == name);
-    if kind == Kind::Init && d.observed.containers.iter().any(|c| main(&c.name)) {
-        // Main containers only exist after every init container ended well.
+    });
+    if inferred {
         status.state = Some(terminated(ContainerStateTerminated {
             reason: Some("Completed".into()),
             message: Some("Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".into()),
             ..Default::default()
         }));
+        return status;
+    }
+    status.state = Some(waiting(d.default_reason(), ""));
+    if old_state.is_some_and(|s| s.running.is_some()) {
+        // It ran and is gone. As the last state this keeps the pod from looking as if it had never started. Without its
+        // id: should the runtime find it again, it runs again.
+        let end = unknown_end(
+            "The container could not be located when the pod was deleted.  The container used to be Running",
+        );
+        status.last_state = Some(terminated(end));
+        status.restart_count += i32::from(!d.is_going());
     }
     status
 }
@@ -244,7 +269,8 @@ fn end_of(
     let default_reason = if instance.exit_code == 0 { "Completed" } else { "Error" };
     let reason = if instance.reason.is_empty() { default_reason } else { instance.reason.as_str() };
     let words = d.facts.termination_messages.get(&instance.id).map_or("", String::as_str);
-    let message = [instance.message.as_str(), words].into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>();
+    let message =
+        [instance.message.as_str(), words].into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>();
     // The file with the last words may be gone by now; what was read once stays.
     let known = remembered.iter().find(|t| t.container_id.as_ref() == Some(&id));
     let message = match message.is_empty() {

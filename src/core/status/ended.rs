@@ -33,7 +33,8 @@ fn end(status: &mut ContainerStatus) {
     if is_ended(status) {
         return;
     }
-    let terminated = unknown_end("The container could not be located when the pod was terminated");
+    let mut terminated = unknown_end("The container could not be located when the pod was terminated");
+    terminated.container_id = status.container_id.clone();
     status.state = Some(ContainerState { terminated: Some(terminated), ..Default::default() });
     status.ready = false;
     status.started = Some(false);

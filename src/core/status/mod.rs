@@ -89,8 +89,10 @@ fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
     if let Some(phase) = carried {
         let from_api = api.filter(|s| s.phase.as_ref() == Some(&phase));
         let from = if previous.phase.as_ref() == Some(&phase) { Some(previous) } else { from_api };
-        status.reason = from.and_then(|s| s.reason.clone()).or_else(|| from_api.and_then(|s| s.reason.clone()));
-        status.message = from.and_then(|s| s.message.clone()).or_else(|| from_api.and_then(|s| s.message.clone()));
+        status.reason =
+            from.and_then(|s| s.reason.clone()).or_else(|| from_api.and_then(|s| s.reason.clone()));
+        status.message =
+            from.and_then(|s| s.message.clone()).or_else(|| from_api.and_then(|s| s.message.clone()));
         status.phase = Some(phase);
         return;
     }

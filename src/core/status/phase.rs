@@ -76,7 +76,9 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
 
 #[derive(Clone, Copy)]
 enum How {
-    Running { started: bool },
+    Running {
+        started: bool,
+    },
     Ended(i32),
     /// It ended and waits to be started again.
     BetweenRuns(i32),
@@ -91,7 +93,9 @@ fn how(status: &ContainerStatus) -> How {
         Some(state) if state.terminated.is_some() => {
             How::Ended(state.terminated.as_ref().map_or(0, |t| t.exit_code))
         }
-        Some(state) if state.waiting.is_some() => last.map_or(How::NeverRan, |t| How::BetweenRuns(t.exit_code)),
+        Some(state) if state.waiting.is_some() => {
+            last.map_or(How::NeverRan, |t| How::BetweenRuns(t.exit_code))
+        }
         _ => How::Unknown,
     }
 }

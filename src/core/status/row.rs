@@ -17,11 +17,9 @@ pub fn view_row(desired: &DesiredPod, status: &PodStatus) -> PodRow {
     let inits = status.init_container_statuses.as_deref().unwrap_or_default();
     let mains = status.container_statuses.as_deref().unwrap_or_default();
     // What stays: the main containers and the sidecars beside them.
-    let staying: Vec<_> =
-        inits.iter().filter(|s| sidecars.contains(&s.name.as_str())).chain(mains).collect();
-    let is_true = |kind: &str| {
-        status.conditions.iter().flatten().any(|c| c.type_ == kind && c.status == "True")
-    };
+    let staying: Vec<_> = inits.iter().filter(|s| sidecars.contains(&s.name.as_str())).chain(mains).collect();
+    let is_true =
+        |kind: &str| status.conditions.iter().flatten().any(|c| c.type_ == kind && c.status == "True");
     let restarts = match is_true("Initialized") {
         true => staying.iter().map(|s| s.restart_count).sum(),
         false => inits.iter().map(|s| s.restart_count).sum(),
@@ -48,7 +46,12 @@ pub fn view_row(desired: &DesiredPod, status: &PodStatus) -> PodRow {
 }
 
 /// Why the pod does not run as asked, or nothing.
-fn reason(desired: &DesiredPod, status: &PodStatus, inits: &[ContainerStatus], mains: &[ContainerStatus]) -> String {
+fn reason(
+    desired: &DesiredPod,
+    status: &PodStatus,
+    inits: &[ContainerStatus],
+    mains: &[ContainerStatus],
+) -> String {
     if let Some(why) = &status.reason {
         return match &status.message {
             Some(words) if !words.is_empty() => format!("{why}: {words}"),
@@ -62,7 +65,8 @@ fn reason(desired: &DesiredPod, status: &PodStatus, inits: &[ContainerStatus], m
     if desired.pod.metadata.deletion_timestamp.is_some() {
         reasons.push("being deleted".into());
     }
-    let of_init: Vec<_> = inits.iter().filter(|s| !s.ready).filter_map(|s| container_reason(s, true)).collect();
+    let of_init: Vec<_> =
+        inits.iter().filter(|s| !s.ready).filter_map(|s| container_reason(s, true)).collect();
     let initializing = !of_init.is_empty();
     reasons.extend(of_init);
     // While init containers are busy the main ones only wait for them.

@@ -5,8 +5,8 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-pub use mounts::{ContainerMount, MountError, MountInput, Propagation, mounts};
 pub(crate) use mounts::recursive_read_only;
+pub use mounts::{ContainerMount, MountError, MountInput, Propagation, mounts};
 pub use payload::{
     Payload, PayloadFile, TokenRequestSpec, VolumeError, VolumeInput, VolumeProblem, payload, token_requests,
 };

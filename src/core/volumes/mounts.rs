@@ -48,7 +48,9 @@ pub struct MountInput<'a> {
 pub enum MountError {
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     NoVolume { volume: String, container: String },
-    #[error("missing value for {missing:?} in subPathExpr {expr:?} of volume {volume:?} in container {container:?}")]
+    #[error(
+        "missing value for {missing:?} in subPathExpr {expr:?} of volume {volume:?} in container {container:?}"
+    )]
     Expression { volume: String, container: String, expr: String, missing: Vec<String> },
     #[error("error SubPath `{0}` must not be an absolute path")]
     Absolute(String),
@@ -56,7 +58,9 @@ pub enum MountError {
     Backsteps(String),
     #[error("invalid MountPropagation mode: {0:?}")]
     Propagation(String),
-    #[error("failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but {why}")]
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but {why}"
+    )]
     RecursiveReadOnly { volume: String, why: String },
 }
 

@@ -159,7 +159,8 @@ fn secret(
         None if optional => &empty,
         None => return Err(VolumeProblem::SecretMissing(name.to_owned())),
     };
-    let data: BTreeMap<_, _> = found.data.iter().flatten().map(|(key, bytes)| (key, bytes.0.as_slice())).collect();
+    let data: BTreeMap<_, _> =
+        found.data.iter().flatten().map(|(key, bytes)| (key, bytes.0.as_slice())).collect();
     pick(&data, items, optional, mode).map_err(VolumeProblem::SecretKey)
 }
 
