@@ -6,35 +6,30 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::ended::{UNKNOWN, unknown_end};
-use super::{Derivation, ephemeral_as_container, resources, second, should_restart};
+use super::{Derivation, ephemeral, resources, second};
 use crate::facts::VolumesState;
 use crate::observed::{ContainerState, ObservedContainer};
+use crate::plan::{ContainerKind, restarts_after};
 use crate::resources::is_sidecar;
 use crate::volumes::recursive_read_only;
 
 /// All termination messages of a pod together, so that a status stays small enough for the API.
 const MAX_MESSAGES: usize = 12 * 1024;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Init,
-    Sidecar,
-    Main,
-    Ephemeral,
-}
-
 pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
     let old = &d.facts.previous;
-    let all = |containers: Vec<(Kind, &Container)>, old: &Option<Vec<ContainerStatus>>| {
+    let all = |containers: Vec<(ContainerKind, &Container)>, old: &Option<Vec<ContainerStatus>>| {
         let find = |name: &str| old.iter().flatten().find(|s| s.name == name);
         let list: Vec<_> = containers.iter().map(|(kind, c)| one(d, c, *kind, find(&c.name))).collect();
         (!list.is_empty()).then_some(list)
     };
     let inits = d.spec.init_containers.iter().flatten();
-    let inits = inits.map(|c| (if is_sidecar(c) { Kind::Sidecar } else { Kind::Init }, c)).collect();
-    let mains = d.spec.containers.iter().map(|c| (Kind::Main, c)).collect();
-    let guests: Vec<_> = d.spec.ephemeral_containers.iter().flatten().map(ephemeral_as_container).collect();
-    let guests = guests.iter().map(|c| (Kind::Ephemeral, c)).collect();
+    let inits = inits
+        .map(|c| (if is_sidecar(c) { ContainerKind::Sidecar } else { ContainerKind::Init }, c))
+        .collect();
+    let mains = d.spec.containers.iter().map(|c| (ContainerKind::Main, c)).collect();
+    let guests: Vec<_> = d.spec.ephemeral_containers.iter().flatten().map(ephemeral::as_container).collect();
+    let guests = guests.iter().map(|c| (ContainerKind::Ephemeral, c)).collect();
 
     status.init_container_statuses = all(inits, &old.init_container_statuses);
     status.container_statuses = all(mains, &old.container_statuses);
@@ -44,7 +39,7 @@ pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
 fn one(
     d: &Derivation<'_>,
     container: &Container,
-    kind: Kind,
+    kind: ContainerKind,
     old: Option<&ContainerStatus>,
 ) -> ContainerStatus {
     let mut instances: Vec<_> = d.observed.containers.iter().filter(|c| c.name == container.name).collect();
@@ -157,14 +152,14 @@ fn instance(
 fn forgotten(
     d: &Derivation<'_>,
     container: &Container,
-    kind: Kind,
+    kind: ContainerKind,
     old: Option<&ContainerStatus>,
 ) -> ContainerStatus {
     let old_state = old.and_then(|o| o.state.as_ref());
     let old_end = old_state.and_then(|s| s.terminated.as_ref());
     let main = |name: &str| d.spec.containers.iter().any(|c| c.name == name);
     // Main containers only exist after every init container ended well.
-    let inferred = kind == Kind::Init
+    let inferred = kind == ContainerKind::Init
         && old_end.is_none_or(|end| end.exit_code != 0)
         && d.observed.containers.iter().any(|c| main(&c.name));
     if let (Some(old), Some(_), false) = (old, old_end, inferred) {
@@ -200,7 +195,7 @@ fn forgotten(
 fn restarts(
     d: &Derivation<'_>,
     container: &Container,
-    kind: Kind,
+    kind: ContainerKind,
     newest: Option<&ObservedContainer>,
     status: &ContainerStatus,
 ) -> bool {
@@ -209,9 +204,7 @@ fn restarts(
     }
     match status.state.as_ref().and_then(|s| s.terminated.as_ref()) {
         None => true,
-        Some(_) if kind == Kind::Ephemeral => false,
-        Some(end) if kind == Kind::Init && end.exit_code == 0 => false,
-        Some(end) => should_restart(container, d.spec, end.exit_code),
+        Some(end) => restarts_after(d.spec, container, kind, end.exit_code),
     }
 }
 
@@ -234,7 +227,7 @@ fn explain_default(d: &Derivation<'_>, status: &mut ContainerStatus) {
 fn judge(
     d: &Derivation<'_>,
     container: &Container,
-    kind: Kind,
+    kind: ContainerKind,
     newest: Option<&ObservedContainer>,
     old: Option<&ContainerStatus>,
     status: &mut ContainerStatus,
@@ -254,9 +247,9 @@ fn judge(
             None => container.readiness_probe.is_none() || old.is_some_and(|o| o.ready),
         };
     (status.started, status.ready) = match kind {
-        Kind::Main | Kind::Sidecar => (Some(started), ready),
-        Kind::Init => (Some(started), state.terminated.is_some_and(|t| t.exit_code == 0)),
-        Kind::Ephemeral => (None, false),
+        ContainerKind::Main | ContainerKind::Sidecar => (Some(started), ready),
+        ContainerKind::Init => (Some(started), state.terminated.is_some_and(|t| t.exit_code == 0)),
+        ContainerKind::Ephemeral => (None, false),
     };
 }
 

@@ -7,9 +7,9 @@
 mod conditions;
 mod container;
 mod ended;
+mod ephemeral;
 mod phase;
 mod resources;
-mod restart;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,6 @@ use crate::facts::Facts;
 use crate::observed::{ContainerState, ObservedPod, SandboxState};
 use crate::qos::qos_of;
 
-pub use restart::{ephemeral_as_container, should_restart};
 pub use row::view_row;
 
 /// What one derivation works on.

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
-use super::{Derivation, may_be_running, should_restart};
+use super::{Derivation, may_be_running};
+use crate::plan::{ContainerKind, restarts_after};
 use crate::resources::is_sidecar;
 
 pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
@@ -18,7 +19,7 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
         match (is_sidecar(container), state) {
             (false, How::Ended(0)) | (false, How::BetweenRuns(0)) => {}
             (false, How::Ended(code) | How::BetweenRuns(code)) => {
-                if !should_restart(container, d.spec, code) {
+                if !restarts_after(d.spec, container, ContainerKind::Init, code) {
                     return "Failed";
                 }
             }
@@ -44,11 +45,11 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
             How::Ended(code) => {
                 stopped += 1;
                 succeeded += i32::from(code == 0);
-                for_good += i32::from(!should_restart(container, d.spec, code));
+                for_good += i32::from(!restarts_after(d.spec, container, ContainerKind::Main, code));
             }
             How::BetweenRuns(code) => {
                 stopped += 1;
-                for_good += i32::from(!should_restart(container, d.spec, code));
+                for_good += i32::from(!restarts_after(d.spec, container, ContainerKind::Main, code));
             }
             How::NeverRan => waiting += 1,
             How::Unknown => unknown += 1,
