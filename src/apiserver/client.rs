@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use crate::connection::{Connection, WatchPlace};
-use crate::error::{ApiError, ErrorKind, chain};
+use crate::error::{ApiError, ErrorKind, chain, plain};
 use crate::pace::{TokenBucket, random_fraction};
 
 #[derive(Debug, Clone)]
@@ -250,7 +250,8 @@ impl Api {
         connection: &Connection,
         error: &(dyn std::error::Error + 'static),
     ) -> Failure {
-        let cause = chain(error);
+        let chain = chain(error);
+        let cause = plain(&chain);
         let server = &connection.server;
         let message = match connection.expired(Timestamp::now()) {
             // Some servers end the TLS handshake at once instead of answering 401.
@@ -260,7 +261,7 @@ impl Api {
             _ => format!("cannot reach {server}: {cause}"),
         };
         let error = ApiError::new(ErrorKind::Unreachable, operation, message);
-        if cause.contains("(Connect)") { Failure::Told(error) } else { Failure::BrokenOff(error) }
+        if chain.contains("(Connect)") { Failure::Told(error) } else { Failure::BrokenOff(error) }
     }
 
     pub(crate) fn broken_stream(
@@ -268,7 +269,7 @@ impl Api {
         operation: &str,
         error: &(dyn std::error::Error + 'static),
     ) -> ApiError {
-        let message = format!("{} broke the stream off: {}", self.server(), chain(error));
+        let message = format!("{} broke the stream off: {}", self.server(), plain(&chain(error)));
         ApiError::new(ErrorKind::Unreachable, operation, message)
     }
 

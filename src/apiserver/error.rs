@@ -132,6 +132,17 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     parts.join(": ")
 }
 
+/// A chain without the words by which the layers of the HTTP client announce each other.
+pub(crate) fn plain(chain: &str) -> String {
+    const NOISE: [&str; 4] = [
+        "ServiceError: ",
+        "client error (Connect): ",
+        "client error (SendRequest): ",
+        ": https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof",
+    ];
+    NOISE.iter().fold(chain.to_owned(), |text, noise| text.replace(noise, ""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +153,8 @@ mod tests {
         let conflict =
             br#"{"kind":"Status","status":"Failure","reason":"Conflict","message":"uid differs","code":409}"#;
         let busy = br#"{"kind":"Status","status":"Failure","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}"#;
-        let cases: [(&str, u16, &[u8], Option<u64>, ErrorKind); 8] = [
+        type Case<'a> = (&'a str, u16, &'a [u8], Option<u64>, ErrorKind);
+        let cases: [Case; 8] = [
             ("a name that is taken", 409, exists, None, ErrorKind::AlreadyExists),
             ("a stale write", 409, conflict, None, ErrorKind::Conflict),
             (

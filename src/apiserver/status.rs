@@ -28,7 +28,7 @@ impl Api {
         };
         let patch = Patch::Strategic(json!({"metadata": {"uid": uid}, "status": status}));
         let request = pods(namespace).patch_subresource("status", name, &PatchParams::default(), &patch);
-        let mut pod: Pod = self.call(&operation, Pace::Limited, request).await?;
+        let mut pod: Pod = self.call(&operation, Pace::Limited, request).await.map_err(another_uid)?;
         forget_bulk(&mut pod.metadata);
         Ok(Some(pod))
     }
@@ -76,6 +76,12 @@ impl Api {
         forget_bulk(&mut pod.metadata);
         Ok(pod)
     }
+}
+
+/// A patch that names another uid is refused as an attempt to change it. What it means is that the pod was replaced.
+fn another_uid(error: ApiError) -> ApiError {
+    let replaced = error.kind == ErrorKind::Invalid && error.message.contains("metadata.uid");
+    if replaced { ApiError { kind: ErrorKind::Conflict, ..error } } else { error }
 }
 
 fn pods(namespace: &str) -> Request {

@@ -88,11 +88,14 @@ fn renewal(expires_at: Timestamp, life_seconds: i64, chance: f64) -> Timestamp {
     }
 }
 
+/// One token, and whose turn it is to fetch it.
+type Slot = Arc<tokio::sync::Mutex<Option<Token>>>;
+
 /// The tokens of all pods on this node.
 #[derive(Clone)]
 pub struct TokenCache {
     api: Api,
-    slots: Arc<Mutex<HashMap<TokenSpec, Arc<tokio::sync::Mutex<Option<Token>>>>>>,
+    slots: Arc<Mutex<HashMap<TokenSpec, Slot>>>,
 }
 
 impl TokenCache {

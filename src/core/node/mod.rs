@@ -113,7 +113,8 @@ pub fn desired_status(facts: &NodeFacts, previous: Option<&NodeStatus>, now: Tim
     status.daemon_endpoints =
         Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: facts.agent_port }) });
     status.node_info = Some(system_info(facts));
-    status.images = Some(facts.images.iter().map(image).collect());
+    // Empty lists are left out: the server does not keep them, and they would look like a change for ever.
+    status.images = (!facts.images.is_empty()).then(|| facts.images.iter().map(image).collect());
     status.runtime_handlers = (!facts.runtime_handlers.is_empty()).then(|| facts.runtime_handlers.clone());
     status.volumes_in_use = (!facts.volumes_in_use.is_empty()).then(|| facts.volumes_in_use.clone());
     status

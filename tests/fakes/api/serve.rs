@@ -121,7 +121,9 @@ fn act(state: &State, route: &Route, body: Value, query: &str, strategic: bool) 
             Some(mut object) => {
                 let uid = &body["metadata"]["uid"];
                 if !uid.is_null() && *uid != object["metadata"]["uid"] {
-                    return failure(409, "Conflict", "Precondition failed: UID in precondition");
+                    // So says the real one, not 409.
+                    let message = format!("metadata.uid: Invalid value: {uid}: field is immutable");
+                    return failure(422, "Invalid", &message);
                 }
                 if subresource.is_empty() {
                     merge::apply(&mut object, &body, strategic);
