@@ -12,6 +12,7 @@ pub mod delegate;
 pub mod host_local;
 pub mod iptables;
 pub mod loopback;
+pub mod owned;
 pub mod owner;
 pub mod portmap;
 pub mod skel;

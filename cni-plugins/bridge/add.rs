@@ -126,14 +126,14 @@ fn undo(work: &mut Work<'_>, ipam: Option<&Delegate>, made: &Made) {
     if let Some(port) = &made.port {
         let _ = link::delete(&mut work.host, port);
     }
-    if made.masquerading {
-        let _ = masquerade::tear_down(&work.owner);
+    if let (true, Ok(mut socket)) = (made.masquerading || made.spoof_check, Socket::netfilter()) {
+        let _ = masquerade::tear_down(&mut socket, &work.owner);
         if work.conf.masquerade == Some(MasqueradeBackend::Iptables) {
             let _ = masquerade_iptables::tear_down(&work.owner);
         }
-    }
-    if made.spoof_check {
-        let _ = spoof::tear_down(&work.owner);
+        if made.spoof_check {
+            let _ = spoof::tear_down(&mut socket, &work.owner);
+        }
     }
     if let (Some(ipam), true) = (ipam, made.addresses) {
         let _ = ipam.del(work.call, work.at);

@@ -12,20 +12,33 @@ pub fn del(call: &Call, at: &Attachment) -> Result<(), Failure> {
     let conf = BridgeConf::load(call)?;
     let owner = Owner::new(call, at);
     let mut failures = Vec::new();
+    // The kernel finishes the removal of rules in the background, and makes whoever closes a netfilter
+    // socket wait for that. Removing the link takes as long, so the rules go first and the socket last.
+    let mut rules = Socket::netfilter();
+    match &mut rules {
+        Ok(socket) => remove_rules(socket, &conf, &owner, &mut failures),
+        Err(error) if conf.masquerade.is_some() => failures.push(Failure::internal(error.to_string())),
+        Err(_) => {}
+    }
     failures.extend(remove_link(call, at, &owner).err());
-    failures.extend(masquerade::tear_down(&owner).err().filter(|_| conf.masquerade.is_some()));
-    if let Some(backend) = conf.masquerade {
-        let ours = backend == MasqueradeBackend::Iptables;
-        failures.extend(masquerade_iptables::tear_down_if_there(&owner, ours).err());
-    }
-    if conf.mac_spoof_check {
-        failures.extend(spoof::tear_down(&owner).err());
-    }
-    // The address goes last: whoever gets it next must find nothing left of this container.
+    // The address goes after all else: whoever gets it next must find nothing left of this container.
     if let Some(kind) = &conf.ipam {
         failures.extend(Delegate::find(call, kind).and_then(|ipam| ipam.del(call, at)).err());
     }
+    drop(rules);
     Failure::all(failures)
+}
+
+/// Removes the owner's rules, also when the configuration does not ask for any now.
+fn remove_rules(socket: &mut Socket, conf: &BridgeConf, owner: &Owner, failures: &mut Vec<Failure>) {
+    failures.extend(masquerade::tear_down(socket, owner).err().filter(|_| conf.masquerade.is_some()));
+    if let Some(backend) = conf.masquerade {
+        let ours = backend == MasqueradeBackend::Iptables;
+        failures.extend(masquerade_iptables::tear_down_if_there(socket, owner, ours).err());
+    }
+    if conf.mac_spoof_check {
+        failures.extend(spoof::tear_down(socket, owner).err());
+    }
 }
 
 /// Removes the link from inside, whatever its other end is called. When the namespace cannot be opened,

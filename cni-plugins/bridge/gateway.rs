@@ -17,7 +17,7 @@ pub fn ensure(socket: &mut Socket, bridge: &Link, conf: &BridgeConf, gateways: &
         _ => None,
     };
     for gateway in gateways {
-        ensure_address(socket, vlan.as_ref().unwrap_or(bridge), *gateway, conf.force_address)?;
+        ensure_address(socket, vlan.as_ref().unwrap_or(bridge), *gateway, conf)?;
     }
     if gateways.iter().any(|g| g.is_v4()) {
         sysctl::ensure("net/ipv4/ip_forward", "1")?;
@@ -28,14 +28,16 @@ pub fn ensure(socket: &mut Socket, bridge: &Link, conf: &BridgeConf, gateways: &
     Ok(vlan)
 }
 
-fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, force: bool) -> Result<(), Failure> {
+fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, conf: &BridgeConf) -> Result<(), Failure> {
     let present = addr::list(socket, link, Family::of(wanted.addr))?;
-    let remove = match plan::gateway(&present, wanted, force, &link.name).map_err(Failure::config)? {
+    let remove = match plan::gateway(&present, wanted, conf.force_address, &link.name).map_err(Failure::config)? {
         GatewayPlan::Keep => return Ok(()),
         GatewayPlan::Add { remove } => remove,
     };
     carry_out(socket, remove.into_iter().map(|old| addr::remove(link, old)).collect())?;
-    match socket.call(addr::add(link, wanted)) {
+    // The first container should not have to wait a second for its gateway.
+    let add = if conf.duplicate_detection { addr::add(link, wanted) } else { addr::add_undetected(link, wanted) };
+    match socket.call(add) {
         // Another ADD was quicker.
         Err(error) if error.is_existing() => {}
         other => drop(other?),

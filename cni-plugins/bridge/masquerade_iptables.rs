@@ -42,14 +42,13 @@ pub fn tear_down(owner: &Owner) -> Result<(), Failure> {
 
 /// Removes the owner's chain if the backend is configured, or if the reference plugins, whose default it
 /// is, left one. Looking costs two exchanges with the kernel and no process.
-pub fn tear_down_if_there(owner: &Owner, configured: bool) -> Result<(), Failure> {
+pub fn tear_down_if_there(socket: &mut Socket, owner: &Owner, configured: bool) -> Result<(), Failure> {
     if configured {
         return tear_down(owner);
     }
     let chain = reference_chain("", &owner.network, &owner.container);
-    let mut socket = Socket::netfilter()?;
     for table in [NAT4, NAT6] {
-        if nft::chain_exists(&mut socket, table, &chain)? {
+        if nft::chain_exists(socket, table, &chain)? {
             return tear_down(owner);
         }
     }

@@ -57,19 +57,18 @@ pub fn set_up(owner: &Owner, port: &str, mac: Option<Mac>) -> Result<(), Failure
 }
 
 /// Removes the owner's chains and what leads to them; having none is fine.
-pub fn tear_down(owner: &Owner) -> Result<(), Failure> {
+pub fn tear_down(socket: &mut Socket, owner: &Owner) -> Result<(), Failure> {
     let names = Names::of(owner);
-    let mut socket = Socket::netfilter()?;
     let mut batch = Batch::new();
-    for rule in rules_of(&mut socket, &names)? {
+    for rule in rules_of(socket, &names)? {
         batch.delete_rule(TABLE, BASE, rule);
     }
     for chain in [&names.interface, &names.mac] {
-        if nft::chain_exists(&mut socket, TABLE, chain)? {
+        if nft::chain_exists(socket, TABLE, chain)? {
             batch.flush(TABLE, chain).delete_chain(TABLE, chain);
         }
     }
-    batch.run(&mut socket, None).map_err(Failure::from)
+    batch.run(socket, None).map_err(Failure::from)
 }
 
 /// The base chain's rules for this owner. Comments are cut short by whoever writes them, so long ids are

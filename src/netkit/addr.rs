@@ -17,6 +17,7 @@ const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
 
+const FLAG_NO_DAD: u32 = 0x02;
 const FLAG_TENTATIVE: u32 = 0x40;
 const FLAG_DAD_FAILED: u32 = 0x08;
 
@@ -53,6 +54,19 @@ impl Family {
 }
 
 pub fn add(link: &Link, net: IpNet) -> Request {
+    Request::new(format!("add address {net} to {}", link.name), add_message(link, net))
+}
+
+/// Adds an address that is usable at once, because nobody is asked whether it is in use already.
+pub fn add_undetected(link: &Link, net: IpNet) -> Request {
+    let mut message = add_message(link, net);
+    if !net.is_v4() {
+        message.attr_u32(IFA_FLAGS, FLAG_NO_DAD);
+    }
+    Request::new(format!("add address {net} to {}", link.name), message)
+}
+
+fn add_message(link: &Link, net: IpNet) -> Message {
     let mut message = Message::new(RTM_NEWADDR, flags::CREATE | flags::EXCL).fixed(&header(link.index, &net));
     put_address(&mut message, &net);
     if let IpAddr::V4(addr) = net.addr
@@ -61,7 +75,7 @@ pub fn add(link: &Link, net: IpNet) -> Request {
         let host_bits = u32::MAX.checked_shr(u32::from(net.prefix)).unwrap_or(0);
         message.attr(IFA_BROADCAST, &(addr.to_bits() | host_bits).to_be_bytes());
     }
-    Request::new(format!("add address {net} to {}", link.name), message)
+    message
 }
 
 pub fn remove(link: &Link, net: IpNet) -> Request {
