@@ -1,7 +1,6 @@
 //! A pod's whole life on both generations of the runtime: the distribution's containerd, which has to be asked again and
 //! again what runs, and 2.x, which tells.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,9 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
-use keelson_tests::parts::{CONTROL_PLANE, Part};
 use keelson_tests::pods::{Pods, SLEEP, condition, ip, is_ready, phase, pod, restarts, shell, sleeper, uid};
-use keelson_tests::suite::{self, Suite};
+use keelson_tests::suite::Suite;
 use keelson_tests::wait::{until, until_true};
 use keelson_tests::{leftovers, objects};
 use kube::api::DeleteParams;
@@ -19,29 +17,32 @@ use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn main() -> ExitCode {
-    suite::run("pods", &[&CONTROL_PLANE[..], &[Part::Containerd2, Part::CniReference]].concat(), body)
-}
-
-async fn body(suite: &mut Suite) -> Result<()> {
+pub async fn body(suite: &mut Suite) -> Result<()> {
     let cluster = Cluster::start(suite.dir(), Extent::Whole).await?;
     for (number, kind, name) in [(1, Kind::V2, "events"), (2, Kind::Distribution, "relist")] {
         let mut node = cluster.join(name, number, kind, json!({})).await?;
         let titled = |what: &str| format!("{name}: {what}");
         let case = titled("two init and two main containers: Ready, deleted, gone");
         suite.case(&case, LIMIT * 2, init_and_main(&cluster, &node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("a container that ends comes back under Always, not under Never");
         suite.case(&case, LIMIT, restart_policies(&cluster, &node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("a sandbox that dies is made again");
         suite.case(&case, LIMIT, sandbox_dies(&cluster, &node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("TERM comes first and the grace period is kept");
         suite.case(&case, LIMIT, grace(&cluster, &node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("a killed agent restarts no container and says at once what is");
         suite.case(&case, LIMIT, killed_agent(&cluster, &mut node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("a pod deleted or replaced while the agent is away is cleaned up");
         suite.case(&case, LIMIT * 2, changed_while_away(&cluster, &mut node)).await;
+        cluster.reset(&mut node).await;
         let case = titled("an agent that is asked to end leaves its pods running");
         suite.case(&case, LIMIT, clean_shutdown(&cluster, &mut node)).await;
+        cluster.reset(&mut node).await;
         node.agent.stop().await?;
     }
     Ok(())

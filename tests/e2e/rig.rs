@@ -1,22 +1,16 @@
 //! The rig itself: its parts start beside each other and leave nothing.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use keelson_tests::containerd::{Containerd, Kind};
 use keelson_tests::control_plane::{ControlPlane, Extent};
 use keelson_tests::images::BUSYBOX;
-use keelson_tests::parts::{CONTROL_PLANE, Part};
 use keelson_tests::registry::Registry;
 use keelson_tests::runtime::Runtime;
 use keelson_tests::suite::{self, Suite};
 
-fn main() -> ExitCode {
-    suite::run("rig", &[&CONTROL_PLANE[..], &[Part::Containerd2, Part::CniReference]].concat(), body)
-}
-
-async fn body(suite: &mut Suite) -> Result<()> {
+pub async fn body(suite: &mut Suite) -> Result<()> {
     let dir = suite.dir().to_owned();
     let limit = Duration::from_secs(120);
     suite.case("two runtimes of different age run side by side", limit, two_runtimes(&dir)).await;

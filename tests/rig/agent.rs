@@ -29,6 +29,9 @@ pub struct Options {
     pub flags: Vec<String>,
 }
 
+/// The local socket's name in the agent's folder.
+const SOCKET: &str = "keelson.sock";
+
 pub struct Agent {
     options: Options,
     dir: PathBuf,
@@ -41,7 +44,9 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent and waits until it says that it is ready.
-    pub async fn start(dir: &Path, options: Options) -> Result<Self> {
+    pub async fn start(dir: &Path, mut options: Options) -> Result<Self> {
+        let socket = dir.join(&options.node).join(SOCKET);
+        options.flags.push(format!("--socket={}", socket.display()));
         Self::start_program(&built::agent()?, dir, options).await
     }
 
@@ -106,7 +111,7 @@ impl Agent {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.root_dir().join("keelson.sock")
+        self.dir.join(SOCKET)
     }
 
     /// Launches the process, without waiting for it.

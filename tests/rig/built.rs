@@ -19,7 +19,7 @@ pub fn agent() -> Result<PathBuf> {
 
 /// The CNI plugins in one program: KEELSON_CNI_BIN, or `keelson-cni` beside the tests.
 pub fn cni() -> Result<PathBuf> {
-    program("KEELSON_CNI_BIN", "keelson-cni", "cargo build -p keelson-cni-plugins")
+    program("KEELSON_CNI_BIN", "keelson-cni", "cargo build -p keelson-cni")
 }
 
 fn program(variable: &str, name: &str, command: &str) -> Result<PathBuf> {

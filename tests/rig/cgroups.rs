@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// What the names of all runs start with; the number of the outermost process follows.
+/// What the names of all runs start with; the number of the outermost process follows, then the run's own.
 pub const PREFIX: &str = "keelson-test-";
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -91,7 +91,10 @@ pub fn sweep() {
     for root in hierarchies() {
         let Ok(entries) = fs::read_dir(&root) else { continue };
         for name in entries.flatten().filter_map(|e| e.file_name().into_string().ok()) {
-            let owner = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+            let owner = name
+                .strip_prefix(PREFIX)
+                .and_then(|n| n.split('-').next())
+                .and_then(|pid| pid.parse::<u32>().ok());
             if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
                 remove(&name);
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node as ApiNode, NodeCondition};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::agent::{Agent, Options};
 use crate::containerd::{Containerd, Kind};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::kubectl::Kubectl;
+use crate::leftovers;
 use crate::objects::wait_for;
 use crate::pods::Pods;
 use crate::runtime::Runtime;
@@ -70,6 +72,20 @@ impl Cluster {
         })
         .await?;
         Ok(ready_condition(&node).cloned().unwrap_or_default())
+    }
+
+    /// Clears away what a failed case left, so that it does not fail the next ones too. Costs one request when all is well.
+    pub async fn reset(&self, node: &mut Node) {
+        let pods = self.pods();
+        if node.agent.process_id().is_none() {
+            let _ = node.agent.restart().await;
+        }
+        if pods.list().await.is_ok_and(|left| left.is_empty()) {
+            return;
+        }
+        let now = DeleteParams::default().grace_period(0);
+        let _ = pods.api.delete_collection(&now, &ListParams::default()).await;
+        let _ = leftovers::wait_clean(node, Duration::from_secs(10)).await;
     }
 
     pub async fn node_object(&self, name: &str) -> Result<ApiNode> {

@@ -134,7 +134,7 @@ fn pause_layer() -> Result<Vec<u8>> {
 
 fn own_pause() -> Option<PathBuf> {
     let given = std::env::var_os("KEELSON_PAUSE").map(PathBuf::from);
-    given.or_else(|| Some(crate::built::target_dir().join("pause"))).filter(|p| p.is_file())
+    given.or_else(|| Some(crate::built::target_dir().parent()?.join("pause"))).filter(|p| p.is_file())
 }
 
 /// Debian's busybox-static; the dynamic one would not run in an image without libraries.

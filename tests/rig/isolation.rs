@@ -1,11 +1,12 @@
-//! Each test target runs in network, mount and process namespaces of its own.
+//! Each suite runs in network, mount and process namespaces of its own.
 //!
 //! That is what lets several run at once, and what guarantees that nothing outlives them: when the last process of the
 //! namespaces is gone, so are the interfaces, the rules, the mounts and every process, also after `kill -9`. Only cgroups
 //! are not covered; they carry the run's name and are removed from outside.
 
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{WaitOptions, wait};
@@ -15,7 +16,7 @@ use crate::cgroups;
 const STAGE: &str = "KEELSON_RIG_STAGE";
 const CGROUP: &str = "KEELSON_RIG_CGROUP";
 
-/// Where this process stands: a target re-executes itself twice on its way in.
+/// Where this process stands: a suite re-executes the program twice on its way in.
 pub enum Stage {
     /// On the machine, as it was started.
     Outside,
@@ -38,12 +39,16 @@ pub fn cgroup_name() -> String {
     std::env::var(CGROUP).unwrap_or_else(|_| format!("{}{}", cgroups::PREFIX, std::process::id()))
 }
 
-/// Runs this program again inside fresh namespaces and returns its exit code.
-pub fn enter(variables: Vec<(String, OsString)>) -> Result<i32> {
+/// Runs this program again inside fresh namespaces. Returns the process, with its output to be read, and the cgroup that is
+/// to be removed after it.
+pub fn enter(variables: Vec<(String, OsString)>, dir: &Path) -> Result<(Child, String)> {
     cgroups::sweep();
     let program = std::env::current_exe().context("cannot find this program")?;
-    let cgroup = cgroup_name();
-    let status = Command::new("unshare")
+    // The number of this process tells a later run whether the cgroup still has an owner.
+    let unique =
+        dir.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit('-').next()).unwrap_or_default();
+    let cgroup = format!("{}{}-{unique}", cgroups::PREFIX, std::process::id());
+    let child = Command::new("unshare")
         .args([
             "--mount",
             "--net",
@@ -59,13 +64,13 @@ pub fn enter(variables: Vec<(String, OsString)>) -> Result<i32> {
         .env(STAGE, "init")
         .env(CGROUP, &cgroup)
         .envs(variables)
-        .status()
+        .stdout(Stdio::piped())
+        .spawn()
         .context("cannot run unshare, which puts the tests into namespaces of their own")?;
-    cgroups::remove(&cgroup);
-    Ok(status.code().unwrap_or(1))
+    Ok((child, cgroup))
 }
 
-/// The first process of the namespaces. It prepares them, starts the target proper and reaps whatever is orphaned, which
+/// The first process of the namespaces. It prepares them, starts the suite proper and reaps whatever is orphaned, which
 /// containerd's shims are from birth.
 pub fn init() -> ExitCode {
     if let Err(e) = prepare() {
@@ -78,7 +83,7 @@ pub fn init() -> ExitCode {
     let child = match child {
         Ok(child) => child.id(),
         Err(e) => {
-            println!("FAILED: cannot start the target inside its namespaces: {e}");
+            println!("FAILED: cannot start the suite inside its namespaces: {e}");
             return ExitCode::FAILURE;
         }
     };

@@ -1,9 +1,9 @@
 //! The test rig: real parts, started and stopped under a temporary directory, each on ports and sockets of its own.
 //!
-//! A test target is a `main` that calls [`suite::run`]. That puts it into network, mount and process namespaces of its own,
-//! so that several targets run at once without knowing of each other, and nothing they start outlives them.
+//! A test target is a `main` that hands its suites to [`schedule::main`]. That puts each into network, mount and process
+//! namespaces of its own, so that several run at once without knowing of each other, and nothing they start outlives them.
 //!
-//! From there it builds what it needs: a [`cluster::Cluster`] (etcd, kube-apiserver, scheduler, controllers), nodes that
+//! From there a suite builds what it needs: a [`cluster::Cluster`] (etcd, kube-apiserver, scheduler, controllers), nodes that
 //! [`join`](cluster::Cluster::join) it (a containerd of either [`Kind`](containerd::Kind) and the agent), a
 //! [`registry::Registry`]. What the tests then compare is the API's view ([`pods`]) with the runtime's ([`runtime`]) and
 //! with what lies on disk ([`leftovers`]).
@@ -21,11 +21,14 @@ pub mod isolation;
 pub mod kubectl;
 pub mod leftovers;
 pub mod logs;
+pub mod machine;
 pub mod objects;
 pub mod parts;
 pub mod pods;
 pub mod process;
 pub mod registry;
 pub mod runtime;
+pub mod schedule;
+pub mod snapshot;
 pub mod suite;
 pub mod wait;

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const LINES: usize = 25;
+/// Of an agent more is shown than of what stands around it.
+const OF_AGENTS: usize = 40;
+const OF_OTHERS: usize = 8;
 
 /// Prints the end of every log file below `dir`.
 pub fn print_tails(dir: &Path) {
@@ -11,7 +13,8 @@ pub fn print_tails(dir: &Path) {
     collect(dir, 0, &mut files);
     files.sort();
     for file in files {
-        let end = tail(&file, LINES);
+        let agent = file.file_name().is_some_and(|n| n.to_string_lossy().starts_with("agent"));
+        let end = tail(&file, if agent { OF_AGENTS } else { OF_OTHERS });
         if !end.is_empty() {
             println!("  --- end of {} ---\n{end}", file.display());
         }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::logs;
+use crate::wait::Hopeless;
 
 pub struct Daemon {
     name: String,
@@ -48,7 +49,8 @@ impl Daemon {
     /// An error with the end of its log if the process has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended with {status}; the end of its log:\n{}", self.name, logs::tail(&self.log, 15));
+            let end = logs::tail(&self.log, 15);
+            bail!(Hopeless(format!("{} ended with {status}; the end of its log:\n{end}", self.name)));
         }
         Ok(())
     }

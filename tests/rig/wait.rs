@@ -8,6 +8,18 @@ use anyhow::{Context, Result, bail};
 /// How often a condition that nothing announces is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// An error after which waiting on makes no sense: what was waited for has ended.
+#[derive(Debug)]
+pub struct Hopeless(pub String);
+
+impl std::fmt::Display for Hopeless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Hopeless {}
+
 /// Looks until `probe` gives a value. An error of the probe counts as "not yet" and is told if time runs out.
 pub async fn until<T>(
     what: &str,
@@ -19,6 +31,7 @@ pub async fn until<T>(
         let last = match probe().await {
             Ok(Some(value)) => return Ok(value),
             Ok(None) => None,
+            Err(e) if e.is::<Hopeless>() => return Err(e.context(what.to_owned())),
             Err(e) => Some(e),
         };
         if Instant::now() > end {

@@ -1,0 +1,46 @@
+//! What a pod can ask for, one by one, on one node: images, volumes and environment, probes and hooks, restarts, identity
+//! and limits.
+
+mod images;
+mod limits;
+mod probes;
+mod restarts;
+mod volumes;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use keelson_tests::cluster::{Cluster, Node};
+use keelson_tests::containerd::Kind;
+use keelson_tests::control_plane::Extent;
+use keelson_tests::registry::Registry;
+use keelson_tests::suite::Suite;
+use serde_json::json;
+
+/// How long one thing may take; ten times what it does.
+pub const LIMIT: Duration = Duration::from_secs(45);
+
+pub async fn body(suite: &mut Suite) -> Result<()> {
+    let cluster = Cluster::start(suite.dir(), Extent::WithoutScheduler).await?;
+    let mut node = cluster.join("node", 1, Kind::V2, json!({"syncFrequency": "5s"})).await?;
+    volumes::run(suite, &cluster, &mut node).await;
+    probes::run(suite, &cluster, &mut node).await;
+    restarts::run(suite, &cluster, &mut node).await;
+    limits::run(suite, &cluster, &mut node).await;
+    if Registry::is_installed() {
+        let registry = Registry::start(suite.dir()).await?;
+        node.containerd.trust_registry(registry.host())?;
+        images::run(suite, &cluster, &mut node, &registry).await;
+    } else {
+        suite.leave_out("images from a registry", "docker-registry is not installed");
+    }
+    node.agent.check_alive()
+}
+
+/// Runs a command in a container of a pod, straight through the runtime.
+pub async fn exec(node: &Node, pod: &str, container: &str, line: &str) -> Result<String> {
+    let seen = node.runtime.containers_of(pod).await?;
+    let id = seen.into_iter().find(|c| c.name == container && c.running).map(|c| c.id);
+    let id = id.with_context(|| format!("{container} of {pod} does not run"))?;
+    node.runtime.exec(&id, &["sh", "-c", line]).await
+}

@@ -1,0 +1,159 @@
+//! Where images come from, and what happens when they do not come.
+
+use anyhow::{Context, Result, ensure};
+use keelson_tests::cluster::{Cluster, Node};
+use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
+use keelson_tests::pods::{SLEEP, is_ready, pod, sleeper, waiting_reasons};
+use keelson_tests::registry::Registry;
+use keelson_tests::suite::Suite;
+use keelson_tests::wait::until_true;
+use serde_json::{Value, json};
+
+use super::LIMIT;
+
+pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node, registry: &Registry) {
+    suite.case("an image is pulled from a registry", LIMIT, pulled(cluster, node, registry)).await;
+    cluster.reset(node).await;
+    suite
+        .case(
+            "Always asks the registry each time, IfNotPresent does not",
+            LIMIT,
+            policies(cluster, node, registry),
+        )
+        .await;
+    cluster.reset(node).await;
+    suite.case("Never fails without asking", LIMIT, never(cluster, node, registry)).await;
+    cluster.reset(node).await;
+    let case =
+        "an image that is not there is backed off from, others are untouched, and it starts when it comes";
+    suite.case(case, LIMIT * 2, appears_later(cluster, node, registry)).await;
+    cluster.reset(node).await;
+    suite.case("a name that is no name is said to be none", LIMIT, bad_name(cluster, node)).await;
+    cluster.reset(node).await;
+    suite.case("a changed image restarts that one container", LIMIT, changed(cluster, node)).await;
+    cluster.reset(node).await;
+}
+
+fn with_image(name: &str, image: &str, policy: &str) -> Value {
+    json!({"name": name, "image": image, "imagePullPolicy": policy, "command": ["sh", "-c", SLEEP]})
+}
+
+async fn pulled(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
+    let image = registry.push(&node.containerd, BUSYBOX, "pulled:1").await?;
+    let pods = cluster.pods();
+    pods.create(pod("pulled", node.agent.node(), json!([with_image("main", &image, "IfNotPresent")])))
+        .await?;
+    let ready = pods.wait_ready("pulled", LIMIT).await?;
+    let status = ready.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    ensure!(
+        status[0].image == image && status[0].image_id.contains("sha256:"),
+        "status says {:?}",
+        status[0]
+    );
+    until_true("the events say so", LIMIT, async || {
+        let reasons = pods.event_reasons("pulled").await?;
+        Ok(["Pulling", "Pulled"].iter().all(|wanted| reasons.iter().any(|r| r == wanted)))
+    })
+    .await?;
+    pods.delete("pulled", LIMIT).await
+}
+
+async fn policies(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
+    let pods = cluster.pods();
+    let image = registry.push(&node.containerd, BUSYBOX, "moving:1").await?;
+    pods.create(pod("first", node.agent.node(), json!([with_image("main", &image, "IfNotPresent")]))).await?;
+    let first = image_id(&pods.wait_ready("first", LIMIT).await?);
+    // The same name now means another image. Pushing it forgets the local name, which is put back as a pull would have.
+    registry.push(&node.containerd, BUSYBOX_NEXT, "moving:1").await?;
+    node.containerd.ctr(&["-n", "k8s.io", "images", "tag", "--force", BUSYBOX, &image]).await?;
+    for (name, policy) in [("lazy", "IfNotPresent"), ("eager", "Always")] {
+        pods.create(pod(name, node.agent.node(), json!([with_image("main", &image, policy)]))).await?;
+    }
+    let lazy = image_id(&pods.wait_ready("lazy", LIMIT).await?);
+    let eager = image_id(&pods.wait_ready("eager", LIMIT).await?);
+    ensure!(eager != first, "Always used the old image {first}");
+    // The two start side by side, so the lazy one may see either; what it may not do is pull.
+    ensure!(lazy == first || lazy == eager, "IfNotPresent found {lazy}");
+    let reasons = pods.event_reasons("lazy").await?;
+    ensure!(!reasons.iter().any(|r| r == "Pulling"), "IfNotPresent pulled: {reasons:?}");
+    for name in ["first", "lazy", "eager"] {
+        pods.delete(name, LIMIT).await?;
+    }
+    Ok(())
+}
+
+fn image_id(pod: &k8s_openapi::api::core::v1::Pod) -> String {
+    let statuses = pod.status.as_ref().and_then(|s| s.container_statuses.clone()).unwrap_or_default();
+    statuses.first().map(|c| c.image_id.clone()).unwrap_or_default()
+}
+
+async fn never(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
+    let pods = cluster.pods();
+    let image = registry.name("absent:1");
+    pods.create(pod("never", node.agent.node(), json!([with_image("main", &image, "Never")]))).await?;
+    let waiting = pods.wait_waiting("never", "ErrImageNeverPull", LIMIT).await?;
+    ensure!(!is_ready(&waiting));
+    pods.delete("never", LIMIT).await
+}
+
+async fn appears_later(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
+    let pods = cluster.pods();
+    let image = registry.name("later:1");
+    pods.create(pod(
+        "later",
+        node.agent.node(),
+        json!([with_image("main", &image, "IfNotPresent"), sleeper("side")]),
+    ))
+    .await?;
+    pods.create(pod("bystander", node.agent.node(), json!([sleeper("main")]))).await?;
+    pods.wait_ready("bystander", LIMIT).await?;
+    let seen = pods.wait("later", "an image error", LIMIT, |p| {
+        waiting_reasons(p).iter().any(|r| r == "ErrImagePull" || r == "ImagePullBackOff")
+    });
+    let seen = seen.await?;
+    let states = seen.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    let message = states
+        .iter()
+        .find(|c| c.name == "main")
+        .and_then(|c| c.state.as_ref()?.waiting.as_ref()?.message.clone());
+    ensure!(message.as_deref().is_some_and(|m| m.contains("later:1")), "the message is {message:?}");
+    pods.wait_waiting("later", "ImagePullBackOff", LIMIT).await?;
+    let side = pods.wait("later", "the other container runs", LIMIT, |p| {
+        let states = p.status.as_ref().and_then(|s| s.container_statuses.clone()).unwrap_or_default();
+        states.iter().any(|c| c.name == "side" && c.state.as_ref().is_some_and(|s| s.running.is_some()))
+    });
+    side.await?;
+    registry.push(&node.containerd, BUSYBOX, "later:1").await?;
+    pods.wait_ready("later", LIMIT).await?;
+    pods.delete("later", LIMIT).await?;
+    pods.delete("bystander", LIMIT).await
+}
+
+async fn bad_name(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    pods.create(pod(
+        "bad-name",
+        node.agent.node(),
+        json!([with_image("main", "NOT/A::name", "IfNotPresent")]),
+    ))
+    .await?;
+    pods.wait_waiting("bad-name", "InvalidImageName", LIMIT).await?;
+    pods.delete("bad-name", LIMIT).await
+}
+
+async fn changed(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    pods.create(pod("changed", node.agent.node(), json!([sleeper("a"), sleeper("b")]))).await?;
+    pods.wait_ready("changed", LIMIT).await?;
+    let before = node.runtime.containers_of("changed").await?;
+    cluster.kubectl.run(&["set", "image", "pod/changed", &format!("b={BUSYBOX_NEXT}")]).await?;
+    pods.wait("changed", "b runs the new image", LIMIT, |p| {
+        let states = p.status.as_ref().and_then(|s| s.container_statuses.clone()).unwrap_or_default();
+        is_ready(p) && states.iter().any(|c| c.name == "b" && c.image == BUSYBOX_NEXT && c.restart_count == 1)
+    })
+    .await?;
+    let after = node.runtime.containers_of("changed").await?;
+    let a = before.first().context("no container")?;
+    ensure!(after.iter().any(|c| c.id == a.id && c.running), "a was restarted too");
+    pods.delete("changed", LIMIT).await
+}

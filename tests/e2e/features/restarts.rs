@@ -1,0 +1,140 @@
+//! Containers that keep ending: back-off, what status shows of the past, and the end of a pod that is done.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use keelson_tests::cluster::{Cluster, Node};
+use keelson_tests::leftovers;
+use keelson_tests::pods::{condition, is_ready, pod, restarts, shell, sleeper};
+use keelson_tests::suite::Suite;
+use keelson_tests::wait::until_true;
+use serde_json::json;
+
+use super::LIMIT;
+
+pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
+    suite
+        .case(
+            "a crashing container is backed off from, its neighbour is not",
+            LIMIT,
+            crash_loop(cluster, node),
+        )
+        .await;
+    cluster.reset(node).await;
+    suite
+        .case(
+            "an init container that fails is tried again and holds the rest back",
+            LIMIT,
+            failing_init(cluster, node),
+        )
+        .await;
+    cluster.reset(node).await;
+    suite
+        .case(
+            "a job's pod succeeds and keeps its status until it is deleted",
+            LIMIT,
+            completed(cluster, node),
+        )
+        .await;
+    cluster.reset(node).await;
+    suite.case("the last words of a container are kept", LIMIT, last_words(cluster, node)).await;
+    cluster.reset(node).await;
+    suite
+        .case("a deleted pod does not wait for its back-off", LIMIT, deleted_in_back_off(cluster, node))
+        .await;
+    cluster.reset(node).await;
+}
+
+async fn crash_loop(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    pods.create(pod("crash", node.agent.node(), json!([shell("bad", "exit 1"), sleeper("good")]))).await?;
+    let waiting = pods.wait_waiting("crash", "CrashLoopBackOff", LIMIT).await?;
+    let count = restarts(&waiting, "bad");
+    ensure!((1..=3).contains(&count), "{count} restarts before the back-off");
+    ensure!(restarts(&waiting, "good") == 0);
+    until_true("BackOff is told", LIMIT, async || {
+        Ok(pods.event_reasons("crash").await?.iter().any(|r| r == "BackOff"))
+    })
+    .await?;
+    pods.delete("crash", LIMIT).await
+}
+
+async fn failing_init(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut init = shell("init", "test -e /flag/x && exit 0; touch /flag/x; exit 1");
+    init["volumeMounts"] = json!([{"name": "flag", "mountPath": "/flag"}]);
+    let mut with_init = pod("init-fails", node.agent.node(), json!([sleeper("main")]));
+    with_init["spec"]["initContainers"] = json!([init]);
+    with_init["spec"]["volumes"] = json!([{"name": "flag", "emptyDir": {}}]);
+    pods.create(with_init).await?;
+    let ready = pods.wait_ready("init-fails", LIMIT).await?;
+    let inits = ready.status.and_then(|s| s.init_container_statuses).unwrap_or_default();
+    ensure!(inits[0].restart_count == 1, "the init container was restarted {} times", inits[0].restart_count);
+    let mut never = pod("init-never", node.agent.node(), json!([sleeper("main")]));
+    never["spec"]["initContainers"] = json!([shell("init", "exit 1")]);
+    never["spec"]["restartPolicy"] = json!("Never");
+    pods.create(never).await?;
+    let failed = pods.wait_phase("init-never", "Failed", LIMIT).await?;
+    ensure!(condition(&failed, "Initialized").as_deref() == Some("False"));
+    ensure!(
+        !node.runtime.containers_of("init-never").await?.iter().any(|c| c.name == "main"),
+        "main was started"
+    );
+    pods.delete("init-fails", LIMIT).await?;
+    pods.delete("init-never", LIMIT).await
+}
+
+async fn completed(cluster: &Cluster, node: &mut Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut job = pod("job", node.agent.node(), json!([shell("main", "echo done; exit 0")]));
+    job["spec"]["restartPolicy"] = json!("OnFailure");
+    pods.create(job).await?;
+    let done = pods.wait_phase("job", "Succeeded", LIMIT).await?;
+    ensure!(!is_ready(&done));
+    let status = done.status.clone().and_then(|s| s.container_statuses).unwrap_or_default();
+    let ended = status[0].state.as_ref().and_then(|s| s.terminated.as_ref());
+    ensure!(
+        ended.is_some_and(|t| t.exit_code == 0 && t.reason.as_deref() == Some("Completed")),
+        "state is {ended:?}"
+    );
+    node.agent.kill()?;
+    node.agent.restart().await?;
+    let mut running = pod("after", node.agent.node(), json!([sleeper("main")]));
+    running["metadata"]["labels"] = json!({"after": "restart"});
+    pods.create(running).await?;
+    pods.wait_ready("after", LIMIT).await?;
+    let after = pods.get("job").await?;
+    ensure!(keelson_tests::pods::phase(&after) == "Succeeded", "after a restart the phase is another");
+    ensure!(node.runtime.containers_of("job").await?.iter().all(|c| c.attempt == 0), "the job was run again");
+    pods.delete("job", LIMIT).await?;
+    pods.delete("after", LIMIT).await?;
+    leftovers::wait_clean(node, Duration::from_secs(20)).await
+}
+
+async fn last_words(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let by_file = shell("file", "echo -n 'the disk was full' >/dev/termination-log; exit 1");
+    let mut by_log = shell("log", "echo 'and out it went'; exit 1");
+    by_log["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    let mut both = pod("words", node.agent.node(), json!([by_file, by_log]));
+    both["spec"]["restartPolicy"] = json!("Never");
+    pods.create(both).await?;
+    let failed = pods.wait_phase("words", "Failed", LIMIT).await?;
+    let states = failed.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    let words: Vec<String> =
+        states.iter().filter_map(|c| c.state.as_ref()?.terminated.as_ref()?.message.clone()).collect();
+    ensure!(words.iter().any(|w| w == "the disk was full"), "the messages are {words:?}");
+    ensure!(words.iter().any(|w| w.contains("and out it went")), "the messages are {words:?}");
+    pods.delete("words", LIMIT).await
+}
+
+async fn deleted_in_back_off(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut doomed = pod("doomed", node.agent.node(), json!([shell("main", "exit 1")]));
+    doomed["spec"]["terminationGracePeriodSeconds"] = json!(30);
+    pods.create(doomed).await?;
+    pods.wait_waiting("doomed", "CrashLoopBackOff", LIMIT).await?;
+    // The back-off is ten seconds at least, and the grace thirty: neither is waited for when nothing runs.
+    pods.delete("doomed", Duration::from_secs(8)).await?;
+    leftovers::wait_clean(node, Duration::from_secs(20)).await
+}

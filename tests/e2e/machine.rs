@@ -1,0 +1,101 @@
+//! A whole machine: the systemd unit, cgroup v2 with the systemd driver, a static pod that is Ready, and Ready again after
+//! a reboot.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use keelson_tests::machine::Machine;
+use keelson_tests::suite::Suite;
+use keelson_tests::{built, images};
+
+/// Software emulation is some twenty times slower than the machine itself.
+const LIMIT: Duration = Duration::from_secs(240);
+
+pub async fn body(suite: &mut Suite) -> Result<()> {
+    let dir = suite.dir().to_owned();
+    let case =
+        "a systemd unit runs a static pod with the systemd driver on cgroup v2, and again after a reboot";
+    suite.case(case, LIMIT * 2, reboot(&dir)).await;
+    Ok(())
+}
+
+async fn reboot(dir: &Path) -> Result<()> {
+    let machine = Machine::new(dir)?;
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    machine.put_file("keelson", &built::agent()?, 0o755)?;
+    machine.put_file("keelson-cni", &built::cni()?, 0o755)?;
+    machine.put_file("keelson.service", &packaging.join("systemd/keelson.service"), 0o644)?;
+    machine.put_file("config.yaml", &packaging.join("config.yaml"), 0o644)?;
+    machine.put_file("images.tar", &images::pack_standard(dir)?, 0o644)?;
+    machine.put("containerd.toml", CONTAINERD.replace("PAUSE", images::PAUSE).as_bytes(), 0o644)?;
+    machine.put("net.conflist", NETWORK.as_bytes(), 0o644)?;
+    machine.put("pod.yaml", POD.replace("IMAGE", images::BUSYBOX).as_bytes(), 0o644)?;
+    machine.put("lan0.netdev", b"[NetDev]\nName=lan0\nKind=dummy\n", 0o644)?;
+    let lan = b"[Match]\nName=lan0\n[Network]\nAddress=10.0.0.5/24\nGateway=10.0.0.1\n";
+    machine.put("lan0.network", lan, 0o644)?;
+
+    let said = machine.boot(&format!("{INSTALL}{CHECK}"), LIMIT).await?;
+    ensure!(said.contains("restarts 0"), "it said\n{said}");
+    let again = machine.boot(CHECK, LIMIT).await?;
+    ensure!(again.contains("all is well"), "after the reboot it said\n{again}");
+    Ok(())
+}
+
+const CONTAINERD: &str = r#"version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "PAUSE"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = true
+"#;
+
+const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+"#;
+
+const POD: &str = r#"apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    image: IMAGE
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "echo fine >/www/index.html; exec httpd -f -p 8080 -h /www"]
+    readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+    resources: {requests: {cpu: 10m, memory: 8Mi}}
+"#;
+
+/// As a package would.
+const INSTALL: &str = r#"
+install -D -m 755 /host/keelson /usr/bin/keelson
+install -D -m 644 /host/keelson.service /usr/lib/systemd/system/keelson.service
+install -D -m 644 /host/config.yaml /etc/keelson/config.yaml
+mkdir -p /etc/keelson/config.d /etc/keelson/manifests /opt/cni/bin
+for p in bridge host-local loopback portmap; do install -m 755 /host/keelson-cni /opt/cni/bin/$p; done
+install -D -m 644 /host/net.conflist /etc/cni/net.d/10-pods.conflist
+install -D -m 644 /host/containerd.toml /etc/containerd/config.toml
+mkdir -p /etc/systemd/network && cp /host/lan0.* /etc/systemd/network/
+systemctl enable --now systemd-networkd >/dev/null 2>&1
+systemctl restart containerd
+ctr -n k8s.io images import --all-platforms /host/images.tar >/dev/null
+cp /host/pod.yaml /etc/keelson/manifests/
+systemctl enable --now keelson || { journalctl -u keelson -n 40 --no-pager -o cat; exit 1; }
+"#;
+
+const CHECK: &str = r#"
+fail() { echo "FAILED: $*"; keelson pods || true; journalctl -u keelson -n 60 --no-pager -o cat; systemctl status keelson --no-pager || true; exit 1; }
+[ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] || fail "not on cgroup v2"
+n=0; until systemctl is-active -q keelson; do n=$((n + 1)); [ $n -lt 100 ] || fail "the unit is not active"; sleep 0.2; done
+keelson pods wait --timeout 90s || fail "the pod is not ready"
+keelson pods
+slice=$(find /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice -maxdepth 1 -name 'kubepods-burstable-pod*.slice' | head -1)
+[ -n "$slice" ] || fail "no slice for the pod: $(find /sys/fs/cgroup -maxdepth 3 -name '*pod*')"
+find "$slice" -name 'cri-containerd-*.scope' | grep -q . || fail "no container in $slice"
+[ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"
+echo "restarts $(systemctl show -p NRestarts --value keelson)"
+echo "all is well"
+"#;

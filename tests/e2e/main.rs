@@ -1,0 +1,36 @@
+//! End to end, on real parts: what a node must do, shown on a real runtime and a real control plane.
+
+mod deployment;
+mod faults;
+mod features;
+mod machine;
+mod make_run;
+mod pods;
+mod rig;
+mod runtime_faults;
+mod static_pods;
+
+use std::process::ExitCode;
+
+use keelson_tests::parts::{CONTROL_PLANE, Part};
+use keelson_tests::schedule;
+use keelson_tests::suite::Definition;
+
+const CLUSTER: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]];
+
+/// The longest first, since two run at a time.
+const SUITES: &[Definition] = &[
+    Definition { name: "deployment", needs: CLUSTER, body: |s| Box::pin(deployment::body(s)) },
+    Definition { name: "features", needs: CLUSTER, body: |s| Box::pin(features::body(s)) },
+    Definition { name: "runtime_faults", needs: CLUSTER, body: |s| Box::pin(runtime_faults::body(s)) },
+    Definition { name: "pods", needs: CLUSTER, body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "static_pods", needs: CLUSTER, body: |s| Box::pin(static_pods::body(s)) },
+    Definition { name: "machine", needs: &[&[Part::Machine]], body: |s| Box::pin(machine::body(s)) },
+    Definition { name: "faults", needs: &[], body: |s| Box::pin(faults::body(s)) },
+    Definition { name: "make_run", needs: &[], body: |s| Box::pin(make_run::body(s)) },
+    Definition { name: "rig", needs: CLUSTER, body: |s| Box::pin(rig::body(s)) },
+];
+
+fn main() -> ExitCode {
+    schedule::main(SUITES)
+}

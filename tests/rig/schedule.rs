@@ -1,0 +1,131 @@
+//! Runs suites beside each other, each in its own namespaces, and tells how they went.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+
+use crate::isolation::{self, Stage};
+use crate::suite::{self, Definition};
+
+const SUITE: &str = "KEELSON_RIG_SUITE";
+const DIR: &str = "KEELSON_RIG_DIR";
+
+/// The `main` of a test target. Arguments choose what runs: `pods` is all of that suite, `pods::grace` the cases of it whose
+/// names have that word.
+pub fn main(suites: &[Definition]) -> ExitCode {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    match isolation::stage() {
+        Stage::Init => isolation::init(),
+        Stage::Inside => inside(suites, &filters),
+        Stage::Outside if std::env::args().any(|a| a == "--list") => {
+            suites.iter().for_each(|s| println!("{}: test", s.name));
+            ExitCode::SUCCESS
+        }
+        Stage::Outside => outside(suites.iter().filter(|s| chosen(s.name, &filters)).collect()),
+    }
+}
+
+fn chosen(suite: &str, filters: &[String]) -> bool {
+    let wanted = |f: &String| f.split("::").next().is_some_and(|s| suite.contains(s));
+    filters.is_empty() || filters.iter().any(wanted)
+}
+
+fn inside(suites: &[Definition], filters: &[String]) -> ExitCode {
+    let named = std::env::var(SUITE).ok();
+    let definition = suites.iter().find(|s| Some(s.name) == named.as_deref());
+    let (Some(definition), Some(dir)) = (definition, std::env::var_os(DIR)) else {
+        println!("FAILED: inside the namespaces, but not told which suite to run");
+        return ExitCode::FAILURE;
+    };
+    let mine = |f: &&String| chosen(definition.name, std::slice::from_ref(*f));
+    let cases =
+        filters.iter().filter(mine).filter_map(|f| f.split_once("::")).map(|(_, case)| case.to_owned());
+    suite::run_here(definition, PathBuf::from(dir), cases.collect())
+}
+
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Before the namespaces: what needs the network or the whole machine, and what is to outlive the run.
+fn outside(suites: Vec<&Definition>) -> ExitCode {
+    let ci = std::env::var("CI").is_ok_and(|v| v == "true");
+    let jobs = std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok()).unwrap_or(2);
+    let waiting: Mutex<VecDeque<&Definition>> = Mutex::new(suites.into());
+    let outcomes: Mutex<Vec<(&str, Outcome)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(suite) = lock(&waiting).pop_front() {
+                    let outcome = one(suite);
+                    lock(&outcomes).push((suite.name, outcome));
+                }
+            });
+        }
+    });
+    let outcomes = lock(&outcomes);
+    let names = |of: fn(&Outcome) -> bool| -> Vec<&str> {
+        outcomes.iter().filter(|(_, o)| of(o)).map(|(name, _)| *name).collect()
+    };
+    let (failed, skipped) =
+        (names(|o| matches!(o, Outcome::Failed)), names(|o| matches!(o, Outcome::Skipped)));
+    println!("{} suites: failed [{}], skipped [{}]", outcomes.len(), failed.join(", "), skipped.join(", "));
+    if !skipped.is_empty() && ci {
+        println!("FAILED: with CI=true nothing may be skipped");
+        return ExitCode::FAILURE;
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(suite: &Definition) -> Outcome {
+    let name = suite.name;
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: {name}: the real parts need root");
+        return Outcome::Skipped;
+    }
+    let mut variables: Vec<(String, OsString)> = vec![(SUITE.into(), name.into())];
+    for part in suite.needs.iter().copied().flatten() {
+        match part.ensure() {
+            Ok(variable) => variables.push(variable),
+            Err(missing) => {
+                println!("SKIPPED: {name}: {missing:#}");
+                return Outcome::Skipped;
+            }
+        }
+    }
+    match in_namespaces(name, variables) {
+        Ok(true) => Outcome::Passed,
+        Ok(false) => Outcome::Failed,
+        Err(e) => {
+            println!("[{name}] FAILED: {e:#}");
+            Outcome::Failed
+        }
+    }
+}
+
+/// True when everything passed. A failed run's directory is kept.
+fn in_namespaces(name: &str, mut variables: Vec<(String, OsString)>) -> Result<bool> {
+    let dir = tempfile::Builder::new().prefix("keelson-test-").tempdir().context("no temporary directory")?;
+    variables.push((DIR.into(), dir.path().into()));
+    let (mut child, cgroup) = isolation::enter(variables, dir.path())?;
+    for line in BufReader::new(child.stdout.take().context("a suite without output")?).lines() {
+        println!("[{name}] {}", line?);
+    }
+    let status = child.wait()?;
+    crate::cgroups::remove(&cgroup);
+    if !status.success() {
+        println!("[{name}] logs and state are kept in {}", dir.keep().display());
+    }
+    Ok(status.success())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
