@@ -6,7 +6,7 @@
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "$0")" && pwd)
-target=${CARGO_TARGET_DIR:-$here/../target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-$here/../target}")
 programs=$target/${KEELSON_PROFILE:-debug}
 
 state=/run/keelson-demo             # sockets, process ids, what is to be put back
@@ -240,7 +240,9 @@ start() {
   done
 
   step "starting the example pod"
-  install -m 0644 "$here/example/pod.yaml" "$data/manifests/example.yaml"
+  # Moved into place, so that the agent never sees half of it.
+  install -m 0644 "$here/example/pod.yaml" "$data/example.yaml"
+  mv "$data/example.yaml" "$data/manifests/example.yaml"
   "$programs/keelson" pods --socket "$socket" wait example-$node --timeout 120s \
     || die "the example pod is not ready; logs: $state/keelson.log, $state/containerd.log"
   say
@@ -278,7 +280,7 @@ stop() {
   [ "$(id -u)" = 0 ] || die "this needs root (try: sudo make stop)"
   local runtime=$own_runtime
   if [ -r "$state/runtime" ]; then runtime=$(cat "$state/runtime"); fi
-  if [ -S "$socket" ] && [ -d "$data/manifests" ]; then
+  if alive "$state/keelson.pid" "$programs/keelson" && [ -S "$socket" ]; then
     rm -f "$data/manifests"/*
     "$programs/keelson" pods --socket "$socket" wait --gone --timeout 60s || true
   fi

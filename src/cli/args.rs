@@ -50,22 +50,18 @@ pub(crate) fn command() -> Command {
 }
 
 fn pods() -> Command {
-    let common = |command: Command| {
-        command
-            .arg(path("socket", "The agent's local socket").default_value(DEFAULT_SOCKET))
-            .arg(text("namespace", "Only pods of this namespace").short('n').value_name("NAMESPACE"))
-    };
     let wait = Command::new("wait")
         .about("Wait until pods are ready, showing what they wait for")
         .arg(Arg::new("name").num_args(0..).help("Names of pods; without any, all pods, and at least one"))
         .arg(switch("gone", "Wait until they are gone instead"))
         .arg(text("timeout", "Give up after this long").default_value("120s"));
-    common(Command::new("pods"))
+    Command::new("pods")
         .about("Show the pods of this node, with the reason in words for what does not run")
+        .arg(path("socket", "The agent's local socket").default_value(DEFAULT_SOCKET).global(true))
+        .arg(text("namespace", "Only pods of this namespace").short('n').value_name("NAMESPACE").global(true))
         .arg(choice("output", 'o', &["table", "wide", "json"], "table", "Format"))
         .arg(switch("watch", "Go on, and show every change").short('w'))
-        .args_conflicts_with_subcommands(true)
-        .subcommand(common(wait))
+        .subcommand(wait)
 }
 
 fn image() -> Command {

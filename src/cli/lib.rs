@@ -21,10 +21,23 @@ use clap::ArgMatches;
 pub fn run() -> anyhow::Result<()> {
     let matches = args::command().get_matches();
     let Err(error) = dispatch(&matches) else { return Ok(()) };
-    for line in format!("{error:#}").lines() {
+    for line in told(&error).lines() {
         eprintln!("keelson: {line}");
     }
     std::process::exit(1);
+}
+
+/// The error with its causes, leaving out a cause that the words before it have told already.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {

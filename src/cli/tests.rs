@@ -54,6 +54,20 @@ fn run_may_be_named_and_takes_the_same_flags() {
 }
 
 #[test]
+fn the_socket_may_be_named_before_or_after_wait() {
+    for arguments in [["pods", "--socket", "/s", "wait", "a"], ["pods", "wait", "a", "--socket", "/s"]] {
+        let matches = args::command().try_get_matches_from(["keelson"].iter().chain(&arguments)).unwrap();
+        let (_, pods) = matches.subcommand().unwrap();
+        let (_, wait) = pods.subcommand().unwrap();
+        assert_eq!(
+            wait.get_one::<std::path::PathBuf>("socket").unwrap().to_str(),
+            Some("/s"),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
 fn an_unknown_flag_is_a_usage_error() {
     let error = args::command().try_get_matches_from(["keelson", "--max-pod", "7"]).unwrap_err();
     assert_eq!((error.kind(), error.exit_code()), (ErrorKind::UnknownArgument, 2));
@@ -135,6 +149,17 @@ fn the_printed_configuration_can_be_used_as_a_file() {
     let json = print(&["-o", "json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["maxPods"], 110);
     assert!(print(&["--explain"]).contains("userNamespaces"));
+}
+
+#[test]
+fn a_cause_that_was_told_is_not_told_again() {
+    let cause = std::io::Error::other("no room");
+    assert_eq!(
+        crate::told(&anyhow::Error::new(cause).context("cannot write x: no room")),
+        "cannot write x: no room"
+    );
+    let cause = std::io::Error::other("no room");
+    assert_eq!(crate::told(&anyhow::Error::new(cause).context("cannot write x")), "cannot write x: no room");
 }
 
 #[test]

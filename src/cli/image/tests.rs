@@ -127,7 +127,7 @@ fn a_bad_description_is_refused_naming_the_place() {
         ("no name", "images: [{names: [], layers: []}]", "spec.yaml: images[0] has no name"),
         (
             "a path that leaves the image",
-            "images: [{names: [a:1], layers: [{files: {/../x: y}}]}]",
+            "images: [{names: [a:1], layers: [{files: {/../x: file}}]}]",
             "spec.yaml: images[0].layers[0]: \"/../x\" must be an absolute path",
         ),
         (
