@@ -149,21 +149,18 @@ impl NodeLoop {
             self.show(facts.labels.clone(), vec![], status.allocatable.unwrap_or_default());
             return;
         };
+        if self.view.borrow().name.is_empty() {
+            // Even unheard, the node knows what it has, and static pods wait for nothing else.
+            let node = desired_node(facts, now);
+            let allocatable = node.status.and_then(|s| s.allocatable).unwrap_or_default();
+            self.show(node.metadata.labels.unwrap_or_default(), vec![], allocatable);
+        }
         if let Err(e) = self.tell_api(&api, known, facts, now).await {
             let text = e.to_string();
             if known.complaint != text {
                 tracing::warn!(error = text, "the node object is not up to date; will try again");
             }
             known.complaint = text;
-            // Even unheard, the node knows what it has.
-            if known.registered.is_none() {
-                let status = desired_status(facts, None, now);
-                self.show(
-                    desired_node(facts, now).metadata.labels.unwrap_or_default(),
-                    vec![],
-                    status.allocatable.unwrap_or_default(),
-                );
-            }
         } else if !std::mem::take(&mut known.complaint).is_empty() {
             tracing::info!("the node object is up to date again");
         }
@@ -288,7 +285,7 @@ fn node_images(list: Vec<keelson_cri::proto::Image>, most: usize) -> Vec<NodeIma
     images
 }
 
-fn reserved(settings: &Settings, capacity: &Capacity) -> Reserved {
+pub fn reserved(settings: &Settings, capacity: &Capacity) -> Reserved {
     let amounts = |list: &BTreeMap<String, keelson_core::config::Amount>| {
         let value = |key: &str| list.get(key).map_or(0, |a| u64::try_from(a.value()).unwrap_or(0));
         let milli = list.get("cpu").map_or(0, |a| u64::try_from(a.milli()).unwrap_or(0));

@@ -9,6 +9,8 @@ use futures::{Stream, StreamExt};
 use keelson_apiserver::PodEvent;
 use keelson_core::ids::PodUid;
 use keelson_core::observed::ObservedPod;
+use keelson_core::qos::QosClass;
+use keelson_core::resources::qos_cgroup_shares;
 use keelson_cri::{PodHint, RuntimeChange, observe_all, observe_pod};
 use keelson_host::static_pods::ManifestSet;
 use tokio::sync::{mpsc, watch};
@@ -44,6 +46,7 @@ struct State {
     found: BTreeMap<PodUid, ObservedPod>,
     orphans_settled: bool,
     complaints: BTreeSet<String>,
+    burstable_shares: i64,
 }
 
 impl PodLoop {
@@ -59,6 +62,7 @@ impl PodLoop {
             found,
             orphans_settled: false,
             complaints: BTreeSet::new(),
+            burstable_shares: 0,
         };
         let mut mirrors = tokio::time::interval(Duration::from_secs(30));
         mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -93,6 +97,7 @@ impl PodLoop {
                 state.settle_mirrors(&node);
             }
             state.settle_orphans();
+            state.weigh_burstable();
         }
     }
 }
@@ -310,6 +315,25 @@ impl State {
             tracing::info!(%uid, namespace = observed.namespace, pod = observed.name, "nobody asks for this pod any more; taking it down");
             self.supervisor.order(&uid, Order { desired: None, rejected: None }, Some(observed));
         }
+    }
+}
+
+impl State {
+    /// Burstable pods together weigh against the others what they request together.
+    fn weigh_burstable(&mut self) {
+        let live = self.store.all().map(|(_, pod)| &**pod).filter(|p| {
+            p.status.as_ref().is_none_or(|s| !matches!(s.phase.as_deref(), Some("Succeeded" | "Failed")))
+        });
+        let shares = qos_cgroup_shares(QosClass::Burstable, live);
+        if std::mem::replace(&mut self.burstable_shares, shares) == shares {
+            return;
+        }
+        let (cgroups, wanted) = (self.ctx.cgroups.clone(), u64::try_from(shares).unwrap_or(2));
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = cgroups.set_qos(QosClass::Burstable, wanted) {
+                tracing::warn!(error = %e, "the weight of burstable pods is not set");
+            }
+        });
     }
 }
 

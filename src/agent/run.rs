@@ -9,7 +9,9 @@ use keelson_apiserver::{
     ServiceCache, TokenCache,
 };
 use keelson_core::admission::NodeView;
-use keelson_core::config::{CgroupDriver, Settings};
+use keelson_core::config::{CgroupDriver, Enforcement, Settings};
+use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
+use keelson_core::resources::cpu_shares;
 use keelson_cri::{CriError, Runtime};
 use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
@@ -23,7 +25,7 @@ use crate::admission::Admission;
 use crate::context::{ApiParts, Context};
 use crate::images::Images;
 use crate::machine::MachineFacts;
-use crate::node_loop::{NodeLoop, node_addresses};
+use crate::node_loop::{NodeLoop, node_addresses, reserved};
 use crate::pod_loop::{PodEvents, PodLoop};
 use crate::status_writer::StatusWriter;
 use crate::view::View;
@@ -38,13 +40,13 @@ pub struct Hooks {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    #[error("the container runtime endpoint is not usable: {0}")]
+    #[error("the container runtime endpoint is not usable")]
     Runtime(#[from] CriError),
-    #[error("{0}")]
+    #[error(transparent)]
     Api(#[from] ApiError),
-    #[error("{0}")]
+    #[error(transparent)]
     Cgroups(#[from] CgroupError),
-    #[error("{0}")]
+    #[error(transparent)]
     Directory(#[from] PathError),
     #[error("cannot read what this machine is: {0}")]
     Machine(String),
@@ -66,6 +68,7 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
     .with_pod_logs(&settings.pod_logs_dir);
     let cgroups = Arc::new(open_cgroups(&settings, &runtime).await?);
     let machine = MachineFacts::read(&settings)?;
+    cgroups.ensure_root(&all_pods(&settings, &machine.capacity))?;
     let api = match &settings.kubeconfig {
         Some(path) => Some(connect(path.clone(), &settings).await?),
         None => None,
@@ -174,8 +177,22 @@ async fn open_cgroups(settings: &Settings, runtime: &Runtime) -> Result<Cgroups,
     wanted.per_qos = settings.kubelet.cgroups_per_qos;
     let cgroups = Cgroups::detect(wanted)?;
     tracing::info!(version = ?cgroups.version(), driver = ?cgroups.driver(), "cgroups");
-    cgroups.ensure_root(&cgroup::Limits::default())?;
     Ok(cgroups)
+}
+
+/// What all pods together may take: everything but what is reserved, if that is to be enforced.
+fn all_pods(settings: &Settings, capacity: &Capacity) -> cgroup::Limits {
+    if !settings.kubelet.enforce_node_allocatable.contains(&Enforcement::Pods) {
+        return cgroup::Limits::default();
+    }
+    let reserved = Reserved { eviction: Amounts::default(), ..reserved(settings, capacity) };
+    let left = allocatable(capacity, &reserved);
+    let milli = i64::try_from(left.cpu_millis).unwrap_or(i64::MAX);
+    cgroup::Limits {
+        cpu_shares: u64::try_from(cpu_shares(milli)).ok(),
+        memory_bytes: i64::try_from(left.memory_bytes).ok(),
+        ..cgroup::Limits::default()
+    }
 }
 
 /// Complete sets of static pods. Without a directory there is one empty set, so that the source has spoken.

@@ -50,9 +50,14 @@ pub enum TerminationReason {
 pub enum Lifecycle {
     Syncing,
     /// `deadline` is when the last SIGTERM turns into SIGKILL; it may move closer, never away.
-    Terminating { reason: TerminationReason, deadline: Timestamp },
+    Terminating {
+        reason: TerminationReason,
+        deadline: Timestamp,
+    },
     /// No process is left; volumes and cgroups go, then the API object.
-    Terminated { reason: TerminationReason },
+    Terminated {
+        reason: TerminationReason,
+    },
 }
 
 impl Lifecycle {

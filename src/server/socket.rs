@@ -48,9 +48,7 @@ pub(crate) fn listen(path: &Path) -> Result<OwnSocket, SocketError> {
     }
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.into())),
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(SocketError::InUse(path.into()));
-        }
+        Ok(_) if still_answers(path) => return Err(SocketError::InUse(path.into())),
         _ => {}
     }
     // Made under another name and moved into place, so that the socket never stands there with a wider mode.
@@ -68,6 +66,17 @@ pub(crate) fn listen(path: &Path) -> Result<OwnSocket, SocketError> {
             Err(failed(source))
         }
     }
+}
+
+/// A predecessor that was killed a moment ago answers until the kernel has taken it down, so it is asked for a while.
+fn still_answers(path: &Path) -> bool {
+    for _ in 0..60 {
+        if std::os::unix::net::UnixStream::connect(path).is_err() {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    true
 }
 
 fn file_name(path: &Path) -> String {

@@ -21,20 +21,20 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Worker {
     pub(super) async fn execute(&mut self, actions: Vec<Action>) {
+        self.stale = true;
         let began = Instant::now();
         for action in actions {
             tracing::debug!(?action, "act");
             let slow = matches!(action, Action::CreateSandbox { .. } | Action::StartContainer { .. });
-            if let Err(stop) = self.act(action).await {
-                if matches!(stop, Stop::Failed) {
-                    tracing::debug!("plan ended early");
-                }
-                break;
+            if self.act(action).await.is_err() {
+                self.stale = true;
+                return;
             }
             if slow && began.elapsed() > PATIENCE {
                 break;
             }
         }
+        self.retry.succeeded();
         self.stale = true;
     }
 
@@ -60,7 +60,6 @@ impl Worker {
             Action::RemoveCgroup => {
                 self.remove_cgroup().await?;
                 self.clean_up = CleanUp::Released;
-                self.retry.succeeded();
                 Ok(())
             }
             Action::Finish => {

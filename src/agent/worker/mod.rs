@@ -70,8 +70,10 @@ pub struct Worker {
     backoff_said: BTreeMap<String, ContainerId>,
     prober: Prober,
     probed: Arc<Notify>,
-    /// Nothing is tried before this after a failure that has no place of its own.
+    /// After an action failed whose failure has no place of its own in the status.
     retry: Retry,
+    /// After the runtime could not be asked.
+    look_retry: Retry,
 }
 
 /// Pauses after failures of clean-up and observation: short at first, never long.
@@ -142,6 +144,7 @@ impl Worker {
             prober,
             probed,
             retry: Retry::default(),
+            look_retry: Retry::default(),
             ctx,
             uid,
             orders,
@@ -154,7 +157,7 @@ impl Worker {
         let mut objects = self.ctx.api.as_ref().map(|a| a.objects.changed());
         loop {
             if self.stale && self.look().await.is_err() {
-                if self.wait(self.retry.at, &mut objects).await.is_err() {
+                if self.wait(self.look_retry.at, &mut objects).await.is_err() {
                     return Ended::Abandoned;
                 }
                 self.stale = true;
@@ -198,6 +201,8 @@ impl Worker {
             tracing::debug!(from = ?self.lifecycle, to = ?next, "lifecycle");
             self.lifecycle = next.clone();
             facts.lifecycle = next;
+            // What failed before does not hold back what is to be done now.
+            self.retry.succeeded();
         }
         let Some(desired) = self.last_desired.clone() else {
             return plan::plan_orphan(&self.observed, &facts);
@@ -238,13 +243,11 @@ impl Worker {
             Err(e) => {
                 tracing::warn!(error = %e, "cannot observe the pod");
                 self.stale = true;
-                self.retry.failed(Timestamp::now());
+                self.look_retry.failed(Timestamp::now());
                 return Err(());
             }
         }
-        if self.retry.failures > 0 && self.clean_up == CleanUp::Pending {
-            self.retry.succeeded();
-        }
+        self.look_retry.succeeded();
         self.read_termination_messages().await;
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Worker {
         // A name that stays reserved belongs to a call that the runtime has lost; the next attempt has another name.
         let attempt = attempt + self.name_reserved.saturating_sub(RESERVED_PATIENCE);
         let made = async {
-            let config = self.sandbox_config(&desired, attempt).await?;
+            let config = self.sandbox_config(&desired, attempt, true).await?;
             let handler = self.runtime_handler(&desired).await?;
             let (logs, uid) = (self.ctx.logs.clone(), self.uid.clone());
             let (namespace, name) = (desired.namespace().to_owned(), desired.name().to_owned());
@@ -91,10 +91,12 @@ impl Worker {
         Err(Stop::Failed)
     }
 
+    /// `tell`: the pod hears of what had to be cut from its resolver; once for each sandbox is enough.
     pub(super) async fn sandbox_config(
         &self,
         desired: &DesiredPod,
         attempt: u32,
+        tell: bool,
     ) -> Result<PodSandboxConfig, String> {
         let pod = &desired.pod;
         let kubelet = &self.ctx.settings.kubelet;
@@ -108,8 +110,8 @@ impl Worker {
                 node_ips: self.ctx.host_ips.borrow().clone(),
             },
         );
-        for w in dns.warnings {
-            self.event(true, w.reason, &w.message, None);
+        if tell {
+            dns.warnings.iter().for_each(|w| self.event(true, w.reason, &w.message, None));
         }
         let logs = self.ctx.logs.pod(desired.namespace(), desired.name(), &self.uid);
         let parent = self.ctx.cgroups.pod_parent(&self.uid, qos_of(pod));

@@ -61,7 +61,7 @@ impl Worker {
         let Some(sandbox) = self.observed.latest_sandbox().cloned() else { return Err(Stop::Failed) };
         self.note_restart(name, after.as_ref());
 
-        let config = match self.sandbox_config(&desired, sandbox.attempt).await {
+        let config = match self.sandbox_config(&desired, sandbox.attempt, false).await {
             Ok(config) => config,
             Err(e) => return self.not_started(name, Failure::config(e)),
         };
@@ -79,7 +79,7 @@ impl Worker {
                 return self.not_started(name, Failure::create(e.message));
             }
         };
-        self.event(false, "Created", &format!("Container created: {name}"), Some(name));
+        self.event(false, "Created", "Container created", Some(name));
         if let Err(e) = self.ctx.runtime.start_container(&id).await {
             self.event(true, "Failed", &format!("Error: {}", e.message), Some(name));
             return self.not_started(
@@ -87,7 +87,7 @@ impl Worker {
                 Failure { reason: "RunContainerError", message: e.message, image: false },
             );
         }
-        self.event(false, "Started", &format!("Container started: {name}"), Some(name));
+        self.event(false, "Started", "Container started", Some(name));
         self.waiting.remove(name);
         self.image_backoff.remove(name);
         self.link_log(&desired, name, attempt, &id).await;

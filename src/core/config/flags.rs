@@ -240,7 +240,10 @@ fn taint(part: &str) -> Result<Vec<(&str, &str)>, String> {
     Ok(vec![("key", key), ("value", value), ("effect", effect)])
 }
 
-fn reservation(part: &str) -> Result<(i64, Vec<(&str, &str)>), String> {
+/// A NUMA node and what is set aside on it, by resource.
+type Reservation<'a> = (i64, Vec<(&'a str, &'a str)>);
+
+fn reservation(part: &str) -> Result<Reservation<'_>, String> {
     let wrong = || format!("{part:?} is not of the form 0:memory=1Gi,hugepages-1Gi=2Gi");
     let (numa, limits) = part.split_once(':').ok_or_else(wrong)?;
     Ok((numa.trim().parse().map_err(|_| wrong())?, pairs(limits, '=', "memory=1Gi")?))

@@ -119,6 +119,7 @@ impl<'a> Look<'a> {
         for c in self.spec.init_containers.iter().flatten() {
             let kind = init_kind(c);
             if initialized && kind == ContainerKind::Init {
+                self.end_late_init(&c.name, plan);
                 continue;
             }
             if let Verdict::Pending = self.one(c, kind, plan)
@@ -133,6 +134,19 @@ impl<'a> Look<'a> {
         for e in self.spec.ephemeral_containers.iter().flatten() {
             if self.observed.latest(&e.name).is_none() {
                 self.start(&e.name, ContainerKind::Ephemeral, None, plan);
+            }
+        }
+    }
+
+    /// The pod is past its init containers: one that shows up now is left over from an agent that died.
+    fn end_late_init(&self, name: &str, plan: &mut Plan) {
+        let Some(found) = self.here(name) else { return };
+        match found.state {
+            ContainerState::Exited => {}
+            ContainerState::Created => plan.actions.push(Action::RemoveContainer { id: found.id.clone() }),
+            ContainerState::Running | ContainerState::Unknown => {
+                let message = format!("Init container {name} is no longer needed, so it is stopped");
+                plan.actions.push(Action::KillContainers(vec![kill(found, self.spec, message)]));
             }
         }
     }
