@@ -55,7 +55,8 @@ impl CriError {
             operation,
             object: object.to_owned(),
             code: status.code(),
-            kind: classify(status.code(), &message),
+            // What the runtime answered has no cause on this side; a broken connection has, whatever its code.
+            kind: classify(status.code(), &message, status.source().is_some()),
             message,
         }
     }
@@ -99,8 +100,9 @@ impl CriError {
 
 /// Runtimes are careless with codes: containerd answers a reserved name and a missing feature with Unknown, so the
 /// message is looked at where the code says nothing.
-fn classify(code: Code, message: &str) -> ErrorKind {
+fn classify(code: Code, message: &str, broken: bool) -> ErrorKind {
     match code {
+        _ if broken && !message.contains("Timeout expired") => ErrorKind::Unavailable,
         Code::Unavailable => ErrorKind::Unavailable,
         Code::DeadlineExceeded => ErrorKind::Timeout,
         // How the transport reports a deadline that passed on this side.

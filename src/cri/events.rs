@@ -10,7 +10,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::Runtime;
-use crate::error::CriError;
+use crate::error::{CriError, ErrorKind};
 use crate::relist::Relist;
 use crate::trust::{self, Owner};
 
@@ -173,7 +173,10 @@ impl Watcher {
             return match self.lists.owner_of(&event.container_id) {
                 Some(uid) => self.changes.send(RuntimeChange::Pod(uid)).await,
                 None => {
-                    debug!(id = event.container_id, "event about something unknown, comparing lists");
+                    debug!(
+                        id = event.container_id,
+                        "event about something unknown, everything is to be looked at"
+                    );
                     self.changes.send(RuntimeChange::Resync).await
                 }
             };
@@ -194,9 +197,9 @@ impl Watcher {
 
     fn refused(&self, status: &Status) -> Ended {
         let error = CriError::from_status("watch events of", self.runtime.endpoint(), status);
-        match error.code {
+        match (error.kind, error.code) {
             // Nobody there, or it went away with the stream.
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => Ended::Lost(error),
+            (ErrorKind::Unavailable | ErrorKind::Timeout, _) | (_, Code::Cancelled) => Ended::Lost(error),
             _ => Ended::NoStream(error),
         }
     }

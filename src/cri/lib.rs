@@ -21,5 +21,5 @@ mod trust;
 pub use error::{CriError, ErrorKind};
 pub use events::{RuntimeChange, watch};
 pub use keelson_proto::runtime::v1 as proto;
-pub use observe::{PodHint, observe_all, observe_pod};
+pub use observe::{PodHint, Survey, observe_all, observe_pod, survey};
 pub use runtime::Runtime;

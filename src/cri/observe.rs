@@ -1,8 +1,9 @@
 //! What runs, as the runtime tells it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use keelson_core::ids::{ContainerId, PodUid, SandboxId};
 use keelson_core::observed::{ObservedContainer, ObservedPod, ObservedSandbox};
 use keelson_proto::runtime::v1 as proto;
@@ -11,7 +12,8 @@ use tracing::warn;
 
 use crate::Runtime;
 use crate::convert::labels;
-use crate::error::CriError;
+use crate::error::{CriError, ErrorKind};
+use crate::status::STATUS_TIMEOUT;
 use crate::trust::{self, Owner};
 
 /// How many entries are asked about at once when everything is looked at.
@@ -24,6 +26,14 @@ pub struct PodHint<'a> {
     pub name: &'a str,
 }
 
+/// Everything of the runtime's that a node agent made.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    pub pods: BTreeMap<PodUid, ObservedPod>,
+    /// Pods that are there, but that the runtime would not tell about. Not among `pods`: half a pod misleads.
+    pub unread: BTreeMap<PodUid, CriError>,
+}
+
 /// Everything in the runtime that carries this pod's uid. Costs two calls, and one more for each entry whose state is not
 /// known yet.
 pub async fn observe_pod(
@@ -33,60 +43,96 @@ pub async fn observe_pod(
 ) -> Result<ObservedPod, CriError> {
     let sandboxes = PodSandboxFilter { label_selector: labels::pod_selector(uid), ..Default::default() };
     let containers = ContainerFilter { label_selector: labels::pod_selector(uid), ..Default::default() };
-    let mut pods = observe(runtime, Some(sandboxes), Some(containers)).await?;
-    let pod = pods.remove(uid).unwrap_or_else(|| ObservedPod::empty(uid.clone(), hint.namespace, hint.name));
-    for stray in pods.keys() {
+    let patience = runtime.request_timeout().saturating_mul(2);
+    let mut seen = observe(runtime, Some(sandboxes), Some(containers), patience).await?;
+    if let Some(error) = seen.unread.remove(uid) {
+        return Err(error);
+    }
+    let pod =
+        seen.pods.remove(uid).unwrap_or_else(|| ObservedPod::empty(uid.clone(), hint.namespace, hint.name));
+    for stray in seen.pods.keys().chain(seen.unread.keys()) {
         warn!(asked = %uid, answered = %stray, "the runtime listed entries of another pod, ignored");
     }
     runtime.cache().keep_only(&pod);
     Ok(pod)
 }
 
-/// Every pod in the runtime that a node agent made.
-pub async fn observe_all(runtime: &Runtime) -> Result<BTreeMap<PodUid, ObservedPod>, CriError> {
-    let pods = observe(runtime, None, None).await?;
-    runtime.cache().keep_pods(|uid| pods.contains_key(uid));
-    for pod in pods.values() {
+/// Looks at everything. A pod that cannot be read does not keep the others from being seen.
+pub async fn survey(runtime: &Runtime) -> Result<Survey, CriError> {
+    let seen = observe(runtime, None, None, STATUS_TIMEOUT).await?;
+    runtime.cache().keep_pods(|uid| seen.pods.contains_key(uid) || seen.unread.contains_key(uid));
+    for pod in seen.pods.values() {
         runtime.cache().keep_only(pod);
     }
-    Ok(pods)
+    for (uid, error) in &seen.unread {
+        warn!(%uid, %error, "pod left out: the runtime does not tell about it");
+    }
+    Ok(seen)
+}
+
+/// The pods of a [`survey`]. One that is missing here is not surely gone; whoever is about to act on that asks
+/// [`observe_pod`] first.
+pub async fn observe_all(runtime: &Runtime) -> Result<BTreeMap<PodUid, ObservedPod>, CriError> {
+    Ok(survey(runtime).await?.pods)
 }
 
 async fn observe(
     runtime: &Runtime,
     sandboxes: Option<PodSandboxFilter>,
     containers: Option<ContainerFilter>,
-) -> Result<BTreeMap<PodUid, ObservedPod>, CriError> {
+    patience: Duration,
+) -> Result<Survey, CriError> {
     let (sandboxes, containers) =
         futures::try_join!(runtime.list_sandboxes(sandboxes), runtime.list_containers(containers))?;
-
     let sandboxes = sandboxes
         .into_iter()
         .filter_map(|listed| Some((Owner::read(&listed.labels, &listed.id)?, listed)))
-        .map(|(owner, listed)| async move { Ok((sandbox(runtime, &owner, &listed).await?, owner)) });
+        .map(|(owner, listed)| async move {
+            (within(patience, &listed.id, sandbox(runtime, &owner, &listed)).await, owner)
+        });
     let containers = containers
         .into_iter()
         .filter_map(|listed| Some((Owner::read(&listed.labels, &listed.id)?, listed)))
-        .map(|(owner, listed)| async move { Ok((container(runtime, &owner, &listed).await?, owner)) });
+        .map(|(owner, listed)| async move {
+            (within(patience, &listed.id, container(runtime, &owner, &listed)).await, owner)
+        });
 
-    let mut pods = BTreeMap::new();
-    for (seen, owner) in all(sandboxes).await? {
-        entry(&mut pods, owner).sandboxes.extend(seen);
+    let mut seen = Survey::default();
+    for (answer, owner) in stream::iter(sandboxes).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        match answer {
+            Ok(sandbox) => entry(&mut seen.pods, owner).sandboxes.extend(sandbox),
+            Err(error) => seen.unreadable(owner, error)?,
+        }
     }
-    for (seen, owner) in all(containers).await? {
-        entry(&mut pods, owner).containers.extend(seen);
+    for (answer, owner) in stream::iter(containers).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        match answer {
+            Ok(container) => entry(&mut seen.pods, owner).containers.extend(container),
+            Err(error) => seen.unreadable(owner, error)?,
+        }
     }
-    for pod in pods.values_mut() {
-        newest_first(pod);
-    }
-    Ok(pods)
+    seen.pods.retain(|uid, _| !seen.unread.contains_key(uid));
+    seen.pods.values_mut().for_each(newest_first);
+    Ok(seen)
 }
 
-/// What is known already costs no call, so nothing is spent on doing that at once.
-async fn all<T>(
-    looks: impl Iterator<Item = impl Future<Output = Result<T, CriError>>>,
-) -> Result<Vec<T>, CriError> {
-    stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+impl Survey {
+    /// A runtime that is gone can tell about nothing; otherwise the trouble is this pod's.
+    fn unreadable(&mut self, owner: Owner, error: CriError) -> Result<(), CriError> {
+        if error.kind == ErrorKind::Unavailable {
+            return Err(error);
+        }
+        self.unread.insert(owner.uid, error);
+        Ok(())
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    id: &str,
+    look: impl Future<Output = Result<T, CriError>>,
+) -> Result<T, CriError> {
+    let late = |_| CriError::timeout("look at", id, patience);
+    tokio::time::timeout(patience, look).await.map_err(late)?
 }
 
 fn entry(pods: &mut BTreeMap<PodUid, ObservedPod>, owner: Owner) -> &mut ObservedPod {

@@ -1,5 +1,6 @@
 //! The connection to the runtime, and the one way in which every call is made.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,6 +101,12 @@ impl Runtime {
 
     pub(crate) fn known_cgroup_driver(&self) -> &OnceCell<Option<CgroupDriver>> {
         &self.0.cgroup_driver
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is believed of the runtime's answers. An entry that cannot be true is left out, or stripped of the part that
 //! cannot be, with a line in the log; the entries beside it are used.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
@@ -10,7 +11,6 @@ use keelson_core::observed::{
     ContainerState, ObservedContainer, ObservedResources, ObservedSandbox, ObservedUser, SandboxState,
 };
 use keelson_proto::runtime::v1 as proto;
-use std::collections::BTreeMap;
 use tracing::warn;
 
 use crate::convert::labels;
