@@ -16,6 +16,15 @@ pub enum Delegate {
 }
 
 impl Delegate {
+    /// Finds the plugin for letting go of what it gave. Should it have been uninstalled meanwhile, the one
+    /// in this executable does, if it has one of that type.
+    pub fn find_for_release(call: &Call, kind: &str) -> Result<Self, Failure> {
+        match (Self::find(call, kind), crate::plugin(kind)) {
+            (Err(_), Some(plugin)) => Ok(Delegate::Own(plugin)),
+            (found, _) => found,
+        }
+    }
+
     /// Finds the plugin of that type on CNI_PATH.
     pub fn find(call: &Call, kind: &str) -> Result<Self, Failure> {
         let path = call.env.get("CNI_PATH");

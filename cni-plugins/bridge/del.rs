@@ -23,7 +23,7 @@ pub fn del(call: &Call, at: &Attachment) -> Result<(), Failure> {
     failures.extend(remove_link(call, at, &owner).err());
     // The address goes after all else: whoever gets it next must find nothing left of this container.
     if let Some(kind) = &conf.ipam {
-        failures.extend(Delegate::find(call, kind).and_then(|ipam| ipam.del(call, at)).err());
+        failures.extend(Delegate::find_for_release(call, kind).and_then(|ipam| ipam.del(call, at)).err());
     }
     drop(rules);
     Failure::all(failures)

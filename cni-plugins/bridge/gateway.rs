@@ -2,7 +2,7 @@
 
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link, VethEnd};
-use keelson_netkit::{IfName, IpNet, Socket, sysctl};
+use keelson_netkit::{IfName, IpNet, Mac, Socket, sysctl};
 
 use super::conf::{BridgeConf, Vlans};
 use super::plan::{self, GatewayPlan};
@@ -42,9 +42,19 @@ fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, conf: &Bridge
         Err(error) if error.is_existing() => {}
         other => drop(other?),
     }
-    // A bridge takes its MAC from its ports, and containers would lose their gateway whenever it changes,
-    // unless the MAC was set.
-    match link.mac {
+    pin_mac(socket, link)
+}
+
+/// A bridge takes its MAC from its ports, and containers would lose their gateway whenever it changes,
+/// unless the MAC was set.
+fn pin_mac(socket: &mut Socket, link: &Link) -> Result<(), Failure> {
+    let known = link.mac.filter(|mac| *mac != Mac::ZERO);
+    let mac = match known {
+        Some(mac) => Some(mac),
+        // A bridge that has lost its last port has none until it gets another.
+        None => link::get_by_name(socket, &link.name)?.mac,
+    };
+    match mac {
         Some(mac) => socket.call(link::set_mac(link, mac)).map(drop).map_err(Failure::from),
         None => Ok(()),
     }

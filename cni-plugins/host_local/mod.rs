@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use allocate::{Choice, choose};
 pub use conf::IpamConf;
 pub use lease::{Lease, LeaseOwner};
-pub use range::{Range, RangeSet};
+pub use range::{Draft, Range, RangeSet};
 pub use store::{Boot, Store};
 
 use crate::skel::{Attachment, Call, CniResult, Failure, IpConfig, Plugin};

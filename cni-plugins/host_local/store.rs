@@ -1,6 +1,7 @@
 //! The leases on disk, under their lock.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -205,7 +206,8 @@ impl Store {
     fn read(&self, addr: IpAddr) -> Result<Option<Lease>, Failure> {
         match std::fs::read(self.path(addr)) {
             Ok(content) => Ok(Some(Lease::parse(&content))),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            // Something else than a file under an address's name is nobody's lease, but takes the address.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => Ok(None),
             Err(e) => Err(Failure::io(format!("cannot read the lease {}: {e}", self.path(addr).display()))),
         }
     }

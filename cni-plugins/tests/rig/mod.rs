@@ -205,14 +205,15 @@ pub fn inside<T>(netns: &NetNs, work: impl FnOnce() -> T) -> T {
     netns.run(|| Ok::<T, keelson_netkit::Error>(work())).unwrap()
 }
 
-/// Listens for one TCP connection inside a namespace; what comes back is the address of who connected.
-pub fn listen(netns: &NetNs, addr: &str) -> mpsc::Receiver<SocketAddr> {
+/// Answers TCP connections inside a namespace for as long as the test runs; what comes back is the address
+/// of each who connected.
+pub fn listen(netns: &NetNs, addr: &str) -> mpsc::Receiver<IpAddr> {
     let listener = inside(netns, || TcpListener::bind(addr)).unwrap();
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        if let Ok((mut stream, peer)) = listener.accept() {
+        while let Ok((mut stream, peer)) = listener.accept() {
             let _ = stream.write_all(b"hello");
-            let _ = tell.send(peer);
+            let _ = tell.send(peer.ip().to_canonical());
         }
     });
     told

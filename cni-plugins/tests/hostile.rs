@@ -1,0 +1,437 @@
+//! Bad input and faults: every one of them ends with the protocol's error or in success, and leaves
+//! nothing behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rig;
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rig::{Container, Rig, feed, inside, sh};
+use serde_json::{Value, json};
+
+fn conf(rig: &Rig) -> Value {
+    json!({
+        "cniVersion": "1.0.0", "name": "podnet", "type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
+        "ipam": {"type": "host-local", "dataDir": rig.data_dir(), "ranges": [[{"subnet": "10.88.0.0/24"}]],
+            "routes": [{"dst": "0.0.0.0/0"}]}
+    })
+}
+
+/// Everything that a plugin could have made on the host or on disk.
+fn untouched(rig: &Rig, what: &str) {
+    let links = sh("ip -o link");
+    assert!(!links.contains("br0") && !links.contains("master"), "{what} made links: {links}");
+    assert!(!sh("nft list ruleset").contains("table"), "{what} made rules");
+    assert!(!rig.data_dir().exists(), "{what} made {}", rig.data_dir().display());
+}
+
+fn clean(rig: &Rig, what: &str) {
+    assert_eq!(rig.leases("podnet"), [], "{what} left leases");
+    let links = sh("ip -o link show type veth");
+    assert!(!links.contains("master"), "{what} left ports: {links}");
+    let rules = sh("nft list ruleset");
+    assert!(!rules.contains("chain masq-") && !rules.contains("jump"), "{what} left rules: {rules}");
+}
+
+#[test]
+fn names_that_lead_elsewhere_or_are_too_long_are_refused_and_nothing_is_touched() {
+    needs_rig!();
+    let rig = Rig::new();
+    let a = Container::new("a");
+    let long = "x".repeat(300);
+    let mut cases: Vec<(String, Value, Vec<(&str, &str)>, u64)> = Vec::new();
+    for bad in ["../../etc", "a/b", "..", "", ".hidden", "-x", "a b", "nul\u{0}l", "ü", &long] {
+        let mut with_name = conf(&rig);
+        with_name["name"] = bad.into();
+        cases.push((format!("network name {bad:?}"), with_name, vec![], 7));
+        if !bad.contains('\0') {
+            cases.push((format!("container id {bad:?}"), conf(&rig), vec![("CNI_CONTAINERID", bad)], 4));
+        }
+    }
+    for bad in ["../eth0", "a/b", ".", "..", "", "a b", "a:b", "eth%d", "sixteencharslong"] {
+        cases.push((format!("ifname {bad:?}"), conf(&rig), vec![("CNI_IFNAME", bad)], 4));
+    }
+    for bad in ["../bridge", "/bin/sh", "..", "a\\b", &long] {
+        let mut with_type = conf(&rig);
+        with_type["type"] = bad.into();
+        cases.push((format!("type {bad:?}"), with_type, vec![], 7));
+        let mut with_ipam = conf(&rig);
+        with_ipam["ipam"]["type"] = bad.into();
+        cases.push((format!("ipam.type {bad:?}"), with_ipam, vec![], 7));
+    }
+    for bad in ["a/b", "..", "", "sixteencharslong"] {
+        let mut with_bridge = conf(&rig);
+        with_bridge["bridge"] = bad.into();
+        cases.push((format!("bridge {bad:?}"), with_bridge, vec![], 7));
+    }
+    let mut nowhere = conf(&rig);
+    nowhere["ipam"]["type"] = "not-installed".into();
+    cases.push(("an IPAM plugin that is not there".into(), nowhere, vec![], 7));
+    for (what, conf, env, code) in cases {
+        for command in ["ADD", "CHECK"] {
+            let mut process = rig.command(&rig.plugins, "bridge", command, &a.id, &a.path());
+            process.envs(env.iter().copied());
+            feed(process, &conf.to_string()).expect_code(code, &format!("{command} with {what}"));
+            untouched(&rig, &what);
+        }
+    }
+    assert!(inside(&a.netns, || !sh("ip -o link").contains("eth0")));
+}
+
+#[test]
+fn what_comes_on_stdin_may_be_anything() {
+    needs_rig!();
+    let rig = Rig::new();
+    let a = Container::new("a");
+    let good = conf(&rig).to_string();
+    let changed = |pointer: &str, value: Value| {
+        let mut c = conf(&rig);
+        *c.pointer_mut(pointer).unwrap() = value;
+        c.to_string()
+    };
+    let without = |key: &str| {
+        let mut c = conf(&rig);
+        c.as_object_mut().unwrap().remove(key);
+        c.to_string()
+    };
+    for (what, stdin, code) in [
+        ("nothing", String::new(), 6),
+        ("white space", " \n".into(), 6),
+        ("half of it", good[..good.len() / 2].to_owned(), 6),
+        ("a list", "[]".into(), 6),
+        ("not JSON", "\u{1}\u{2}".into(), 6),
+        ("deep nesting", "[".repeat(100_000), 6),
+        ("an unknown version", changed("/cniVersion", "9.9.9".into()), 1),
+        ("a version that is no string", changed("/cniVersion", 1.into()), 6),
+        ("no name", without("name"), 7),
+        ("a name that is no string", changed("/name", 7.into()), 7),
+        ("a type that is no string", changed("/type", json!({})), 7),
+        ("a flag that is no flag", changed("/isGateway", "yes".into()), 7),
+        ("an ipam that is no object", changed("/ipam", "host-local".into()), 7),
+        ("ranges that are no list", changed("/ipam/ranges", json!({})), 7),
+        ("an empty range set", changed("/ipam/ranges", json!([[]])), 7),
+        ("no ranges", changed("/ipam/ranges", json!([])), 7),
+        ("a subnet that is none", changed("/ipam/ranges/0/0/subnet", "10.88.0.0".into()), 7),
+        ("a subnet that is too small", changed("/ipam/ranges/0/0/subnet", "10.88.0.0/31".into()), 7),
+        ("a route that is none", changed("/ipam/routes/0/dst", "everywhere".into()), 7),
+        ("a number that is too large", changed("/isGateway", json!(1e300)), 7),
+    ] {
+        let ended = feed(rig.command(&rig.plugins, "bridge", "ADD", &a.id, &a.path()), &stdin);
+        ended.expect_code(code, &format!("ADD with {what}"));
+        untouched(&rig, what);
+    }
+    for (what, args) in [("no pair", "IP"), ("an unknown key", "X=1"), ("no address", "IP=here"), ("no MAC", "MAC=x")] {
+        let mut process = rig.command(&rig.plugins, "bridge", "ADD", &a.id, &a.path());
+        process.env("CNI_ARGS", args);
+        let ended = feed(process, &good);
+        assert!(!ended.ok && ended.json["code"].as_u64().is_some_and(|c| c == 4 || c == 7), "{what}: {}", ended.stdout);
+        untouched(&rig, what);
+    }
+}
+
+#[test]
+fn the_environment_may_be_anything() {
+    needs_rig!();
+    let rig = Rig::new();
+    let a = Container::new("a");
+    let file = rig.dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let usual = || rig.command(&rig.plugins, "bridge", "ADD", &a.id, &a.path());
+    for (what, name, value, code) in [
+        ("an unknown command", "CNI_COMMAND", "EXPLODE", 4),
+        ("a namespace that is not there", "CNI_NETNS", "/nowhere", 4),
+        ("a namespace that is a file", "CNI_NETNS", file.to_str().unwrap(), 4),
+        ("a namespace that is a directory", "CNI_NETNS", "/", 4),
+        ("the plugin's own namespace", "CNI_NETNS", "/proc/self/ns/net", 8),
+        ("no path", "CNI_PATH", "", 4),
+        ("no container", "CNI_CONTAINERID", "", 4),
+        ("no interface", "CNI_IFNAME", "", 4),
+        ("no namespace", "CNI_NETNS", "", 4),
+    ] {
+        let mut process = usual();
+        process.env(name, value);
+        let ended = feed(process, &conf(&rig).to_string());
+        ended.expect_code(code, what);
+        if code == 4 {
+            assert!(ended.json["details"].as_str().unwrap().contains(name), "{what} should name {name}: {}", ended.stdout);
+        }
+        untouched(&rig, what);
+    }
+    let mut process = usual();
+    process.env("CNI_COMMAND", "DEL").env("CNI_NETNS", "/proc/self/ns/net");
+    feed(process, &conf(&rig).to_string()).expect_code(8, "DEL in the plugin's own namespace");
+    assert!(sh("ip -o link").contains("uplink"), "the host's links are untouched");
+
+    let mut process = Command::new(rig.plugins.join("bridge"));
+    process.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = feed(process, "");
+    assert!(ended.ok && ended.stdout.is_empty(), "without any environment there is usage text and no error");
+    assert!(ended.stderr.contains("1.1.0") && ended.stderr.contains("CNI_COMMAND=ADD"), "{}", ended.stderr);
+}
+
+#[test]
+fn commands_are_refused_where_the_version_has_not_got_them() {
+    needs_rig!();
+    let rig = Rig::new();
+    let a = Container::new("a");
+    for plugin in rig::NAMES {
+        for (command, too_old) in [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")] {
+            let mut c = conf(&rig);
+            c["cniVersion"] = too_old.into();
+            rig.run(plugin, command, &c, &a).expect_code(1, &format!("{plugin} {command} in {too_old}"));
+        }
+        let mut process = rig.command(&rig.plugins, plugin, "VERSION", "", "");
+        process.env_remove("CNI_PATH");
+        let answer = feed(process, r#"{"cniVersion": "0.4.0"}"#).expect_ok("VERSION");
+        assert_eq!(answer["cniVersion"], "0.4.0");
+        assert_eq!(answer["supportedVersions"].as_array().unwrap().len(), 7);
+    }
+    let mut c = conf(&rig);
+    c["cniVersion"] = "1.1.0".into();
+    rig.run("bridge", "STATUS", &c, &a).expect_ok("STATUS");
+    c["ipam"]["dataDir"] = "/proc/nowhere".into();
+    rig.run("bridge", "STATUS", &c, &a).expect_code(50, "STATUS with no place for leases");
+}
+
+#[test]
+fn del_succeeds_with_whatever_is_left_to_work_with() {
+    needs_rig!();
+    let rig = Rig::new();
+    let conf = conf(&rig);
+    let del = |container: &str, netns: &str| feed(rig.command(&rig.plugins, "bridge", "DEL", container, netns), &conf.to_string());
+    del("never-added", "/nowhere").expect_ok("DEL of what was never added");
+    assert!(!rig.data_dir().exists(), "DEL makes no directory");
+
+    for (what, netns) in [("no namespace", ""), ("a path that is gone", "/nowhere"), ("a path that is a directory", "/")] {
+        let a = Container::new("a");
+        rig.run("bridge", "ADD", &conf, &a).expect_ok("ADD");
+        del("a", netns).expect_ok(&format!("DEL with {what}"));
+        clean(&rig, &format!("DEL with {what}"));
+        del("a", netns).expect_ok(&format!("DEL with {what}, again"));
+    }
+    let a = Container::new("a");
+    rig.run("bridge", "ADD", &conf, &a).expect_ok("ADD");
+    inside(&a.netns, || sh("ip link del eth0"));
+    rig.run("bridge", "DEL", &conf, &a).expect_ok("DEL after the link was removed");
+    clean(&rig, "DEL after the link was removed");
+
+    rig.run("bridge", "ADD", &conf, &a).expect_ok("ADD");
+    fs::remove_file(rig.plugins.join("host-local")).unwrap();
+    rig.run("bridge", "DEL", &conf, &a).expect_ok("DEL with the IPAM plugin uninstalled");
+    clean(&rig, "DEL with the IPAM plugin uninstalled");
+    let portmap = json!({"cniVersion": "1.0.0", "name": "podnet", "type": "portmap",
+        "runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 80, "protocol": "udp"}]}});
+    rig.run("portmap", "DEL", &portmap, &a).expect_ok("DEL of a plugin that never came to its ADD");
+    let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+    feed(rig.command(&rig.plugins, "loopback", "DEL", "a", "/nowhere"), &lo.to_string()).expect_ok("loopback DEL");
+}
+
+#[test]
+fn an_add_killed_at_any_point_is_undone_by_del() {
+    needs_rig!();
+    if Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("skipped: it needs strace, to kill a plugin at a chosen system call");
+        return;
+    }
+    let rig = Rig::new();
+    let mut conf = conf(&rig);
+    conf["macspoofchk"] = true.into();
+    let a = Container::new("a");
+    let traced = |options: &[&str]| {
+        let plain = rig.command(&rig.plugins, "bridge", "ADD", &a.id, &a.path());
+        let mut process = Command::new("strace");
+        process.arg("-qq").args(options).arg(rig.plugins.join("bridge"));
+        process.env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        feed(process, &conf.to_string())
+    };
+    let log = rig.dir.path().join("trace");
+    traced(&["-o", log.to_str().unwrap()]).expect_ok("ADD under strace");
+    rig.run("bridge", "DEL", &conf, &a).expect_ok("DEL");
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for line in fs::read_to_string(log).unwrap().lines() {
+        let call = line.split('(').next().unwrap().to_owned();
+        // Memory and signals are the loader's and the allocator's business.
+        let boring = ["execve", "mmap", "munmap", "brk", "mprotect", "rt_sig", "sigaltstack", "exit", "arch_prctl", "poll", "sched"];
+        if call.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !boring.iter().any(|b| call.starts_with(b)) {
+            *counts.entry(call).or_default() += 1;
+        }
+    }
+    assert!(counts["sendto"] > 5, "{counts:?}");
+    let mut killed = 0;
+    for (call, count) in &counts {
+        for nth in 1..=*count {
+            let what = format!("ADD killed at {call} number {nth}");
+            killed += usize::from(!traced(&["-o", "/dev/null", "-e", &format!("inject={call}:signal=SIGKILL:when={nth}")]).ok);
+            rig.run("bridge", "DEL", &conf, &a).expect_ok(&format!("DEL after {what}"));
+            clean(&rig, &what);
+            assert!(inside(&a.netns, || !sh("ip -o link").contains("eth0")), "{what}");
+        }
+    }
+    assert!(killed > 50, "only {killed} were killed");
+    rig.run("bridge", "ADD", &conf, &a).expect_ok("ADD after all that");
+}
+
+#[test]
+fn a_second_add_is_refused_and_the_first_one_s_address_stays() {
+    needs_rig!();
+    let rig = Rig::new();
+    let conf = conf(&rig);
+    let (a, elsewhere) = (Container::new("a"), Container::new("a"));
+    rig.run("bridge", "ADD", &conf, &a).expect_ok("ADD");
+    let before = rig.leases("podnet");
+    let rules = sh("nft list ruleset");
+    assert!(!rig.run("bridge", "ADD", &conf, &a).ok, "the same container again");
+    assert!(!rig.run("bridge", "ADD", &conf, &elsewhere).ok, "the same container in another namespace");
+    assert!(!rig.run("host-local", "ADD", &conf, &a).ok, "its addresses again");
+    assert_eq!(rig.leases("podnet"), before);
+    assert_eq!(sh("nft list ruleset"), rules);
+    assert!(inside(&a.netns, || sh("ip -o addr").contains("10.88.0.2/24")));
+    assert!(inside(&elsewhere.netns, || !sh("ip -o link").contains("eth0")));
+}
+
+#[test]
+fn a_failure_half_way_leaves_nothing() {
+    needs_rig!();
+    let rig = Rig::new();
+    let base = conf(&rig);
+    let a = Container::new("a");
+    sh("ip link add br0 type bridge && ip addr add 10.99.0.1/24 dev br0 && ip link set br0 up");
+    let ended = rig.run("bridge", "ADD", &base, &a);
+    ended.expect_code(7, "a bridge with another address");
+    assert!(ended.stdout.contains("forceAddress"), "{}", ended.stdout);
+    clean(&rig, "a bridge with another address");
+    assert!(sh("ip -o addr show dev br0").contains("10.99.0.1"), "the bridge's address is kept");
+
+    let mut forced = base.clone();
+    forced["forceAddress"] = true.into();
+    rig.run("bridge", "ADD", &forced, &a).expect_ok("ADD with forceAddress");
+    assert!(!sh("ip -o addr show dev br0").contains("10.99.0.1"), "the bridge's address is replaced");
+    rig.run("bridge", "DEL", &forced, &a).expect_ok("DEL");
+
+    for (what, pointer, value) in [
+        ("a route that the kernel refuses", "/ipam/routes/0", json!({"dst": "198.51.100.0/24", "gw": "203.0.113.1"})),
+        ("an MTU that the kernel refuses", "/isGateway", json!(true)),
+    ] {
+        let mut broken = base.clone();
+        *broken.pointer_mut(pointer).unwrap() = value;
+        if what.contains("MTU") {
+            broken["mtu"] = json!(20);
+            broken["bridge"] = "br9".into();
+        }
+        assert!(!rig.run("bridge", "ADD", &broken, &a).ok, "{what}");
+        clean(&rig, what);
+        assert!(inside(&a.netns, || !sh("ip -o link").contains("eth0")), "{what}");
+    }
+    sh("ip link add dummy0 type veth peer name dummy1");
+    let mut not_a_bridge = base;
+    not_a_bridge["bridge"] = "dummy0".into();
+    rig.run("bridge", "ADD", &not_a_bridge, &a).expect_code(7, "a link that is no bridge");
+    clean(&rig, "a link that is no bridge");
+}
+
+#[test]
+fn vlan_filtering_works_or_the_kernel_s_lack_is_told() {
+    needs_rig!();
+    let rig = Rig::new();
+    let mut conf = conf(&rig);
+    conf["vlan"] = 100.into();
+    let a = Container::new("a");
+    let ended = rig.run("bridge", "ADD", &conf, &a);
+    if ended.ok {
+        let ports = sh("bridge vlan show");
+        assert!(ports.contains("100 PVID Egress Untagged"), "{ports}");
+        assert!(sh("ip -o addr").contains("br0.100"), "the gateway is in the VLAN");
+        rig.run("bridge", "DEL", &conf, &a).expect_ok("DEL");
+    } else {
+        ended.expect_code(2, "VLAN filtering on a kernel without");
+        assert!(ended.stdout.contains("VLAN filtering") && ended.stdout.contains("kernel"), "{}", ended.stdout);
+    }
+    assert_eq!(rig.leases("podnet"), []);
+}
+
+#[test]
+fn a_full_disk_gives_an_error_and_loses_no_lease() {
+    needs_rig!();
+    let rig = Rig::new();
+    // The mount is for this thread and its children only, and goes with it.
+    own_mounts();
+    fs::create_dir_all(rig.data_dir()).unwrap();
+    sh(&format!("mount -t tmpfs -o size=32k,nr_inodes=100 none {}", rig.data_dir().display()));
+    let conf = conf(&rig);
+    let mut held = Vec::new();
+    for i in 0..100 {
+        let container = Container::new(&format!("c{i}"));
+        let ended = rig.run("host-local", "ADD", &conf, &container);
+        if !ended.ok {
+            ended.expect_code(5, "ADD on a full disk");
+            break;
+        }
+        held.push(ended.json["ips"][0]["address"].as_str().unwrap().to_owned());
+    }
+    assert!(held.len() > 3 && held.len() < 100, "the disk got full after {}", held.len());
+    assert_eq!(rig.leases("podnet").len(), held.len());
+    for (i, _) in held.iter().enumerate() {
+        let container = Container::new(&format!("c{i}"));
+        rig.run("host-local", "DEL", &conf, &container).expect_ok("DEL on a full disk");
+    }
+    assert_eq!(rig.leases("podnet"), []);
+    rig.run("host-local", "ADD", &conf, &Container::new("later")).expect_ok("ADD with space again");
+}
+
+#[test]
+fn exhausted_ranges_and_strange_files_are_told_and_respected() {
+    needs_rig!();
+    let rig = Rig::new();
+    let mut conf = conf(&rig);
+    conf["ipam"]["ranges"] = json!([[{"subnet": "10.88.0.0/29"}]]);
+    let dir = rig.data_dir().join("podnet");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("10.88.0.2"), "old-style-id").unwrap();
+    fs::write(dir.join("10.88.0.3"), "foreign\r\neth0\r\nand more").unwrap();
+    fs::write(dir.join("10.88.0.4"), "").unwrap();
+    fs::write(dir.join("README"), "not a lease").unwrap();
+    fs::write(dir.join("last_reserved_ip.0"), "garbage").unwrap();
+    fs::create_dir(dir.join("10.88.0.5")).unwrap();
+    let first = rig.run("host-local", "ADD", &conf, &Container::new("a")).expect_ok("ADD");
+    assert_eq!(first["ips"][0]["address"], "10.88.0.6/29", "only what is free is given");
+    // The empty file's writer died before it told anyone the address.
+    let second = rig.run("host-local", "ADD", &conf, &Container::new("b")).expect_ok("ADD");
+    assert_eq!(second["ips"][0]["address"], "10.88.0.4/29");
+    let ended = rig.run("host-local", "ADD", &conf, &Container::new("c"));
+    ended.expect_code(100, "ADD with nothing left");
+    assert!(ended.stdout.contains("10.88.0.1-10.88.0.6"), "{}", ended.stdout);
+    assert_eq!(fs::read_to_string(dir.join("10.88.0.2")).unwrap(), "old-style-id");
+    rig.run("host-local", "DEL", &conf, &Container::new("old-style-id")).expect_ok("DEL of an old lease");
+    assert!(!dir.join("10.88.0.2").exists());
+    assert!(dir.join("10.88.0.3").exists() && dir.join("README").exists());
+}
+
+#[test]
+fn a_lock_that_is_held_is_told_after_a_while() {
+    needs_rig!();
+    let rig = Rig::new();
+    let dir = rig.data_dir().join("podnet");
+    fs::create_dir_all(&dir).unwrap();
+    let lock = fs::File::create(dir.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let boot = || keelson_cni::host_local::Boot::now().unwrap();
+    let patience = Duration::from_millis(50);
+    let Err(failure) = keelson_cni::host_local::Store::open(&dir, patience, boot(), 1) else {
+        panic!("the lock was given twice");
+    };
+    assert_eq!(failure.code, 11);
+    assert!(failure.to_string().contains("lock"), "{failure}");
+    drop(lock);
+    assert!(keelson_cni::host_local::Store::open(&dir, patience, boot(), 1).is_ok());
+}
+
+#[allow(unsafe_code)] // unshare is unsafe as such; here only mounts are concerned.
+fn own_mounts() {
+    // SAFETY: the file descriptor table stays shared.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS | rustix::thread::UnshareFlags::FS) }.unwrap();
+    sh("mount --make-rprivate /");
+}
