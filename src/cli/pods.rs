@@ -39,11 +39,12 @@ async fn show(matches: &ArgMatches) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     if !matches.get_flag("watch") {
         let rows = of_namespace(client::pods(&socket(matches)).await?, matches);
-        return match format {
-            "json" => Ok(writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?),
-            _ if rows.is_empty() => Ok(eprintln!("no pods on this node")),
-            _ => Ok(out.write_all(table(&rows, Timestamp::now(), format == "wide").as_bytes())?),
-        };
+        match format {
+            "json" => writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?,
+            _ if rows.is_empty() => eprintln!("no pods on this node"),
+            _ => out.write_all(table(&rows, Timestamp::now(), format == "wide").as_bytes())?,
+        }
+        return Ok(());
     }
     let mut snapshots = client::watch_pods(&socket(matches)).await?;
     let mut shown = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
-use hyper::body::{Body, Frame};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 pub(crate) enum Reply {
@@ -26,6 +26,18 @@ impl Body for Reply {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    /// Known for a whole body, which is then sent with its length instead of in chunks.
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Lines(_) => SizeHint::default(),
         }
     }
 }
