@@ -230,11 +230,9 @@ start() {
   import_images "$runtime"
 
   step "starting keelson, standalone, with pods from $data/manifests"
-  launch keelson "$programs/keelson" --container-runtime-endpoint "unix://$runtime" --hostname-override $node \
-    --root-dir "$data/kubelet" --pod-manifest-path "$data/manifests" --cgroup-driver cgroupfs --cgroup-root /$cgroup \
-    --socket "$socket" --config "$(keelson_config)"
+  launch_keelson "$runtime"
   for _ in $(seq 100); do
-    [ -S "$socket" ] && break
+    answers && break
     alive "$state/keelson.pid" "$programs/keelson" || { tail -5 "$state/keelson.log" >&2; die "keelson ended at its start"; }
     sleep 0.1
   done
@@ -256,16 +254,20 @@ start() {
   say "More pods: put manifests into $data/manifests. Take it all down with:  make stop"
 }
 
-# Ports are left alone: another agent on this machine may have them.
-keelson_config() {
+launch_keelson() { # SOCKET of the runtime
+  # Ports are left alone: another agent on this machine may have them.
   cat >"$state/config.yaml" <<X
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 healthzPort: 0
 podLogsDir: $data/log/pods
 X
-  echo "$state/config.yaml"
+  launch keelson "$programs/keelson" --container-runtime-endpoint "unix://$1" --hostname-override $node \
+    --root-dir "$data/kubelet" --pod-manifest-path "$data/manifests" --cgroup-driver cgroupfs --cgroup-root /$cgroup \
+    --socket "$socket" --config "$state/config.yaml"
 }
+
+answers() { "$programs/keelson" pods --socket "$socket" -o json >/dev/null 2>&1; }
 
 fetch() { # HOST PORT
   if command -v curl >/dev/null; then curl -fsS --noproxy '*' --max-time 5 "http://$1:$2/"; return; fi
@@ -280,13 +282,17 @@ stop() {
   [ "$(id -u)" = 0 ] || die "this needs root (try: sudo make stop)"
   local runtime=$own_runtime
   if [ -r "$state/runtime" ]; then runtime=$(cat "$state/runtime"); fi
-  if alive "$state/keelson.pid" "$programs/keelson" && [ -S "$socket" ]; then
-    rm -f "$data/manifests"/*
+  rm -f "$data/manifests"/* 2>/dev/null || true
+  if alive "$state/keelson.pid" "$programs/keelson"; then
     "$programs/keelson" pods --socket "$socket" wait --gone --timeout 60s || true
+  elif [ -d "$data/manifests" ] && [ -n "$(pods_left "$runtime")" ]; then
+    # The agent was killed. Another one takes down what it finds and nobody asks for any more.
+    launch_keelson "$runtime"
+    for _ in $(seq 150); do [ -n "$(pods_left "$runtime")" ] || break; sleep 0.2; done
   fi
   end "$state/keelson.pid" "$programs/keelson"
   if [ "$runtime" != "$own_runtime" ]; then
-    ctr -a "$runtime" -n k8s.io images rm localhost/keelson/example:1 localhost/keelson/pause:1 >/dev/null 2>&1 || true
+    remove_images "$runtime"
   else
     remove_pods_left
     end "$state/containerd.pid" "$(command -v containerd || echo containerd)"
@@ -304,7 +310,20 @@ stop() {
   check_nothing_left
 }
 
-# Pods that a killed agent could not end. Their network goes with their namespaces.
+pods_left() { # SOCKET: containers and sandboxes of this node's pods
+  timeout 10 ctr -a "$1" -n k8s.io containers ls -q "labels.\"io.kubernetes.pod.name\"~=-$node\$" 2>/dev/null || true
+}
+
+# By what they point at: the runtime keeps a second reference, named by the image's id.
+remove_images() { # SOCKET
+  local refs
+  refs=$(ctr -a "$1" -n k8s.io images ls 2>/dev/null | awk '
+    {digest[$1] = $3} $1 ~ "^localhost/keelson/" {own[$3] = 1} END {for (ref in digest) if (digest[ref] in own) print ref}')
+  # shellcheck disable=SC2086 # one word a reference
+  [ -z "$refs" ] || ctr -a "$1" -n k8s.io images rm $refs >/dev/null 2>&1 || true
+}
+
+# Pods that no agent could end. Their network goes with their namespaces.
 remove_pods_left() {
   [ -S "$own_runtime" ] || return 0
   local id
