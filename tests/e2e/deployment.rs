@@ -31,11 +31,14 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     cluster.reset(&mut node).await;
     let seed =
         std::env::var("KEELSON_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(seed_of_the_day);
-    println!("  kill rounds with KEELSON_SEED={seed}");
+    println!("kill rounds with KEELSON_SEED={seed}");
     let mut rounds = Rounds { dice: Dice(seed), left: ROUNDS, running: BTreeMap::new() };
     let case =
         "killed again and again while a deployment goes up and down, it converges and restarts nothing";
     suite.case(case, LIMIT * 4, scaling_under_fire(&cluster, &mut node, &mut rounds)).await;
+    // Whatever came of that, the next case starts without the deployment's pods.
+    scale(&cluster, 0).await?;
+    let _ = all_gone(&cluster, &node).await;
     cluster.reset(&mut node).await;
     let case = "killed again and again while pods with init containers come and go, likewise";
     suite.case(case, LIMIT * 4, pods_under_fire(&cluster, &mut node, &mut rounds)).await;

@@ -20,15 +20,25 @@ const CLUSTER: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniRefe
 
 /// The longest first, since two run at a time.
 const SUITES: &[Definition] = &[
-    Definition { name: "deployment", needs: CLUSTER, body: |s| Box::pin(deployment::body(s)) },
-    Definition { name: "features", needs: CLUSTER, body: |s| Box::pin(features::body(s)) },
-    Definition { name: "runtime_faults", needs: CLUSTER, body: |s| Box::pin(runtime_faults::body(s)) },
-    Definition { name: "pods", needs: CLUSTER, body: |s| Box::pin(pods::body(s)) },
-    Definition { name: "static_pods", needs: CLUSTER, body: |s| Box::pin(static_pods::body(s)) },
-    Definition { name: "machine", needs: &[&[Part::Machine]], body: |s| Box::pin(machine::body(s)) },
-    Definition { name: "faults", needs: &[], body: |s| Box::pin(faults::body(s)) },
-    Definition { name: "make_run", needs: &[], body: |s| Box::pin(make_run::body(s)) },
-    Definition { name: "rig", needs: CLUSTER, body: |s| Box::pin(rig::body(s)) },
+    Definition { name: "deployment", needs: CLUSTER, wants: &[], body: |s| Box::pin(deployment::body(s)) },
+    Definition { name: "features", needs: CLUSTER, wants: &[], body: |s| Box::pin(features::body(s)) },
+    Definition {
+        name: "runtime_faults",
+        needs: CLUSTER,
+        wants: &[],
+        body: |s| Box::pin(runtime_faults::body(s)),
+    },
+    Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
+    Definition {
+        name: "machine",
+        needs: &[&[Part::Machine]],
+        wants: &[],
+        body: |s| Box::pin(machine::body(s)),
+    },
+    Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
+    Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
+    Definition { name: "rig", needs: CLUSTER, wants: &[], body: |s| Box::pin(rig::body(s)) },
 ];
 
 fn main() -> ExitCode {

@@ -44,10 +44,15 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent and waits until it says that it is ready.
-    pub async fn start(dir: &Path, mut options: Options) -> Result<Self> {
+    pub async fn start(dir: &Path, options: Options) -> Result<Self> {
+        Self::start_keelson(&built::agent()?, dir, options).await
+    }
+
+    /// The same for another build of it.
+    pub async fn start_keelson(program: &Path, dir: &Path, mut options: Options) -> Result<Self> {
         let socket = dir.join(&options.node).join(SOCKET);
         options.flags.push(format!("--socket={}", socket.display()));
-        Self::start_program(&built::agent()?, dir, options).await
+        Self::start_program(program, dir, options).await
     }
 
     /// The same for another program that takes the kubelet's flags and configuration.
@@ -84,7 +89,9 @@ impl Agent {
 
     /// The cgroup below which its pods are.
     pub fn cgroup_root(&self) -> String {
-        format!("{}/{}", isolation::cgroup_name(), self.options.node)
+        // Several agents of one run may have the same name, one after the other; their folders differ.
+        let folder = self.dir.parent().and_then(|p| p.file_name()).unwrap_or_default().to_string_lossy();
+        format!("{}/{folder}-{}", isolation::cgroup_name(), self.options.node)
     }
 
     pub fn process_id(&self) -> Option<u32> {

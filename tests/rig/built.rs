@@ -12,9 +12,28 @@ pub fn target_dir() -> PathBuf {
     if dir.ends_with("deps") { dir.parent().unwrap_or(dir).to_owned() } else { dir.to_owned() }
 }
 
+/// Where a bench leaves its pictures.
+pub fn bench_dir() -> PathBuf {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from).unwrap_or_else(usual).join("bench")
+}
+
 /// The agent: KEELSON_BIN, or `keelson` beside the tests.
 pub fn agent() -> Result<PathBuf> {
     program("KEELSON_BIN", "keelson", "cargo build -p keelson")
+}
+
+/// The agent as it is shipped, for figures: KEELSON_BIN, or the release build.
+pub fn release_agent() -> Result<PathBuf> {
+    let beside = target_dir().join("../release/keelson");
+    let path = std::env::var_os("KEELSON_BIN").map(PathBuf::from).unwrap_or(beside);
+    if !path.is_file() {
+        bail!(
+            "{} is not there: run `cargo build --release -p keelson` first (or `make bench`)",
+            path.display()
+        );
+    }
+    Ok(path)
 }
 
 /// The CNI plugins in one program: KEELSON_CNI_BIN, or `keelson-cni` beside the tests.

@@ -31,7 +31,7 @@ pub fn main(suites: &[Definition]) -> ExitCode {
 }
 
 fn chosen(suite: &str, filters: &[String]) -> bool {
-    let wanted = |f: &String| f.split("::").next().is_some_and(|s| suite.contains(s));
+    let wanted = |f: &String| f.split("::").next().is_some_and(|s| suite.starts_with(s));
     filters.is_empty() || filters.iter().any(wanted)
 }
 
@@ -58,13 +58,14 @@ enum Outcome {
 fn outside(suites: Vec<&Definition>) -> ExitCode {
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     let jobs = std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok()).unwrap_or(2);
+    let alone = suites.len() == 1;
     let waiting: Mutex<VecDeque<&Definition>> = Mutex::new(suites.into());
     let outcomes: Mutex<Vec<(&str, Outcome)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some(suite) = lock(&waiting).pop_front() {
-                    let outcome = one(suite);
+                    let outcome = one(suite, alone);
                     lock(&outcomes).push((suite.name, outcome));
                 }
             });
@@ -84,7 +85,7 @@ fn outside(suites: Vec<&Definition>) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn one(suite: &Definition) -> Outcome {
+fn one(suite: &Definition, alone: bool) -> Outcome {
     let name = suite.name;
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: {name}: the real parts need root");
@@ -100,7 +101,13 @@ fn one(suite: &Definition) -> Outcome {
             }
         }
     }
-    match in_namespaces(name, variables) {
+    for part in suite.wants {
+        match part.ensure() {
+            Ok(variable) => variables.push(variable),
+            Err(missing) => println!("{name}: goes on without: {missing:#}"),
+        }
+    }
+    match in_namespaces(name, variables, alone) {
         Ok(true) => Outcome::Passed,
         Ok(false) => Outcome::Failed,
         Err(e) => {
@@ -111,12 +118,12 @@ fn one(suite: &Definition) -> Outcome {
 }
 
 /// True when everything passed. A failed run's directory is kept.
-fn in_namespaces(name: &str, mut variables: Vec<(String, OsString)>) -> Result<bool> {
+fn in_namespaces(name: &str, mut variables: Vec<(String, OsString)>, alone: bool) -> Result<bool> {
     let dir = tempfile::Builder::new().prefix("keelson-test-").tempdir().context("no temporary directory")?;
     variables.push((DIR.into(), dir.path().into()));
     let (mut child, cgroup) = isolation::enter(variables, dir.path())?;
     for line in BufReader::new(child.stdout.take().context("a suite without output")?).lines() {
-        println!("[{name}] {}", line?);
+        if alone { println!("{}", line?) } else { println!("[{name}] {}", line?) }
     }
     let status = child.wait()?;
     crate::cgroups::remove(&cgroup);

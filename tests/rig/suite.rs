@@ -21,6 +21,8 @@ pub struct Definition {
     pub name: &'static str,
     /// The built parts without which none of its cases makes sense.
     pub needs: &'static [&'static [Part]],
+    /// Parts that it can do without; it says so then.
+    pub wants: &'static [Part],
     pub body: Body,
 }
 
