@@ -11,7 +11,7 @@ use keelson_core::ids::PodUid;
 use keelson_core::observed::ObservedPod;
 use keelson_core::qos::QosClass;
 use keelson_core::resources::qos_cgroup_shares;
-use keelson_cri::{PodHint, RuntimeChange, observe_all, observe_pod};
+use keelson_cri::{PodHint, RuntimeChange, Survey, observe_pod, survey};
 use keelson_host::static_pods::ManifestSet;
 use tokio::sync::{mpsc, watch};
 
@@ -44,6 +44,8 @@ struct State {
     admission: Admission,
     /// What the runtime held when the agent came up and nobody has claimed yet.
     found: BTreeMap<PodUid, ObservedPod>,
+    /// Pods that the runtime would not tell about then. Whatever is on disk may be theirs.
+    unread: BTreeSet<PodUid>,
     orphans_settled: bool,
     complaints: BTreeSet<String>,
     burstable_shares: i64,
@@ -52,14 +54,18 @@ struct State {
 impl PodLoop {
     /// Runs until dropped. Pods that are running go on without it.
     pub async fn run(mut self) {
-        let found = first_look(&self.ctx).await;
+        let Survey { pods: found, unread } = first_look(&self.ctx).await;
         tracing::info!(pods = found.len(), "found in the runtime");
+        for (uid, error) in &unread {
+            tracing::warn!(%uid, %error, "the runtime holds a pod that it does not tell about; it is left alone");
+        }
         let mut state = State {
             supervisor: Supervisor::new(self.ctx.clone()),
             ctx: self.ctx,
             store: DesiredStore::default(),
             admission: self.admission,
             found,
+            unread: unread.into_keys().collect(),
             orphans_settled: false,
             complaints: BTreeSet::new(),
             burstable_shares: 0,
@@ -113,10 +119,10 @@ async fn next(api: &mut Option<PodEvents>) -> PodEvent {
 }
 
 /// The runtime is the record: nothing is decided before it has been read once.
-async fn first_look(ctx: &Context) -> BTreeMap<PodUid, ObservedPod> {
+async fn first_look(ctx: &Context) -> Survey {
     let mut pause = Duration::from_millis(100);
     loop {
-        match observe_all(&ctx.runtime).await {
+        match survey(&ctx.runtime).await {
             Ok(found) => return found,
             Err(e) => {
                 tracing::warn!(error = %e, retry_in = ?pause, "the runtime cannot be read yet");
@@ -309,7 +315,7 @@ impl State {
         self.orphans_settled = true;
         let mut left = std::mem::take(&mut self.found);
         orphans::on_disk(&self.ctx, &mut left, |uid| {
-            self.supervisor.has(uid) || self.store.get(uid).is_some()
+            self.supervisor.has(uid) || self.store.get(uid).is_some() || self.unread.contains(uid)
         });
         for (uid, observed) in left {
             tracing::info!(%uid, namespace = observed.namespace, pod = observed.name, "nobody asks for this pod any more; taking it down");

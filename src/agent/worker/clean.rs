@@ -63,6 +63,9 @@ impl Worker {
             let removed = tokio::task::spawn_blocking(move || {
                 logs.unlink(&namespace, &pod, &c.name, &c.id)?;
                 // The runtime has named this path, and the observation has checked that it lies in the pod's directory.
+                if c.log_path.is_empty() {
+                    return Ok(());
+                }
                 keelson_host::logs::remove_log(c.log_path.as_ref())
             });
             if let Ok(Err(e)) = removed.await {

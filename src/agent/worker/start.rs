@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 use keelson_core::backoff::{CRASH, IMAGE};
-use keelson_core::desired::DesiredPod;
+use keelson_core::desired::{DesiredPod, PodSource};
 use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
 use keelson_core::env::{EnvInput, ServiceEnv, ServicePort, environment};
 use keelson_core::expand::expand;
@@ -35,18 +35,21 @@ struct Failure {
     message: String,
     /// Image failures serve their own back-off, everything else is tried again after ten seconds or at a change.
     image: bool,
+    /// A call of an earlier agent still holds the name; it will not for long.
+    soon: bool,
 }
 
 impl Failure {
     fn config(message: impl ToString) -> Self {
-        Self { reason: "CreateContainerConfigError", message: message.to_string(), image: false }
+        Self { reason: "CreateContainerConfigError", message: message.to_string(), image: false, soon: false }
     }
     fn create(message: impl ToString) -> Self {
-        Self { reason: "CreateContainerError", message: message.to_string(), image: false }
+        Self { reason: "CreateContainerError", message: message.to_string(), image: false, soon: false }
     }
 }
 
 const RETRY: Duration = Duration::from_secs(10);
+const RETRY_SOON: Duration = Duration::from_millis(500);
 
 impl Worker {
     pub(super) async fn start_container(
@@ -76,16 +79,15 @@ impl Worker {
             Ok(id) => id,
             Err(e) => {
                 self.event(true, "Failed", &format!("Error: {}", e.message), Some(name));
-                return self.not_started(name, Failure::create(e.message));
+                let reserved = e.reserved_for().is_some();
+                return self.not_started(name, Failure { soon: reserved, ..Failure::create(e.message) });
             }
         };
         self.event(false, "Created", "Container created", Some(name));
         if let Err(e) = self.ctx.runtime.start_container(&id).await {
             self.event(true, "Failed", &format!("Error: {}", e.message), Some(name));
-            return self.not_started(
-                name,
-                Failure { reason: "RunContainerError", message: e.message, image: false },
-            );
+            let failure = Failure { reason: "RunContainerError", ..Failure::create(e.message) };
+            return self.not_started(name, failure);
         }
         self.event(false, "Started", "Container started", Some(name));
         self.waiting.remove(name);
@@ -115,7 +117,7 @@ impl Worker {
             *entry = entry.next(IMAGE, Duration::ZERO);
             entry.retry_at(now)
         } else {
-            now.checked_add(RETRY).unwrap_or(now)
+            now.checked_add(if failure.soon { RETRY_SOON } else { RETRY }).unwrap_or(now)
         };
         tracing::warn!(container = name, reason = failure.reason, error = failure.message, retry_at = %retry_at, "container not started");
         let waiting =
@@ -183,7 +185,12 @@ impl Worker {
         };
         self.ctx.images.ensure(wanted, tell).await.map_err(|failure| {
             self.event(true, "Failed", &format!("Error: {}", failure.reason()), name);
-            Failure { reason: failure.reason(), message: failure.message().to_owned(), image: true }
+            Failure {
+                reason: failure.reason(),
+                message: failure.message().to_owned(),
+                image: true,
+                soon: false,
+            }
         })
     }
 
@@ -307,7 +314,10 @@ impl Worker {
 
     async fn services(&self, desired: &DesiredPod) -> Vec<ServiceEnv> {
         let Some(api) = &self.ctx.api else { return vec![] };
-        api.services.synced().await;
+        // A static pod starts without an apiserver, with the services that are known by then.
+        if desired.source == PodSource::Api {
+            api.services.synced().await;
+        }
         let visible = api.services.visible_in(desired.namespace());
         let port = |p: &keelson_apiserver::ServicePort| ServicePort {
             name: p.name.clone(),

@@ -1,11 +1,12 @@
 //! A pod that is to run: cgroup, volumes, sandbox, init containers in order, then everything else.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerState as ContainerState_, ContainerStatus, PodSpec};
 
 use super::container::{ContainerKind, init_kind, restarts_after};
 use super::lifecycle::active_deadline;
 use super::{Action, Kill, Plan, PlannedEvent};
+use crate::backoff::CRASH;
 use crate::desired::DesiredPod;
 use crate::facts::{Facts, VolumesState, Waiting};
 use crate::hash::container_hash;
@@ -59,6 +60,10 @@ pub(super) fn plan(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) 
         plan.requeue(at);
         return plan;
     }
+    if let Some(at) = observed.latest_sandbox().and_then(|s| not_before(s)).filter(|at| *at > facts.now) {
+        plan.requeue(at);
+        return plan;
+    }
     // Containers that finished for good in the old sandbox need no new one.
     let look = Look { spec, desired, observed, facts, sandbox: None };
     let mut rest = Plan::default();
@@ -82,6 +87,14 @@ fn usable_sandbox<'a>(spec: &PodSpec, observed: &'a ObservedPod) -> Option<&'a O
     let latest = observed.latest_sandbox()?;
     let has_network = spec.host_network == Some(true) || !latest.ips.is_empty();
     (ready == 1 && latest.state == SandboxState::Ready && has_network).then_some(latest)
+}
+
+/// The first sandbox that dies is replaced at once; one that keeps dying is given time between.
+fn not_before(latest: &ObservedSandbox) -> Option<Timestamp> {
+    if latest.attempt == 0 {
+        return None;
+    }
+    latest.created_at.checked_add(CRASH.first).ok()
 }
 
 fn alive(observed: &ObservedPod) -> impl Iterator<Item = &ObservedContainer> {
@@ -257,8 +270,10 @@ impl<'a> Look<'a> {
         before: Option<&ObservedContainer>,
         plan: &mut Plan,
     ) {
-        let held =
-            before.filter(|b| b.state == ContainerState::Exited).and_then(|b| self.crash_wait(name, b));
+        // What died with its sandbox is not to blame.
+        let blame =
+            |b: &&ObservedContainer| b.state == ContainerState::Exited && Some(&b.sandbox_id) == self.sandbox;
+        let held = before.filter(blame).and_then(|b| self.crash_wait(name, b));
         if let Some(waiting) = held {
             if let Some(at) = waiting.retry_at {
                 plan.requeue(at);
@@ -286,7 +301,7 @@ impl<'a> Look<'a> {
         let told = self.facts.previous.container_statuses.iter().flatten();
         let told = told.chain(self.facts.previous.init_container_statuses.iter().flatten());
         let told = told
-            .filter(|s| s.name == name && s.container_id.as_deref().is_some_and(|id| !id.is_empty()))
+            .filter(|s| s.name == name && has_run(s))
             .map(|s| u32::try_from(s.restart_count).unwrap_or(0) + 1)
             .max();
         let attempt = before.map(|b| b.attempt + 1).max(told).unwrap_or(0);
@@ -317,6 +332,12 @@ impl<'a> Look<'a> {
     fn held_back(&self, name: &str) -> Option<Timestamp> {
         self.facts.waiting.get(name).and_then(|w| w.retry_at).filter(|at| *at > self.facts.now)
     }
+}
+
+/// An instance that was created but never started is no reason to count a restart.
+fn has_run(status: &ContainerStatus) -> bool {
+    let ran = |s: &ContainerState_| s.running.is_some() || s.terminated.is_some();
+    status.state.as_ref().is_some_and(ran) || status.last_state.as_ref().is_some_and(ran)
 }
 
 /// Keeps one dead instance of each container, for its log and last state, and no sandbox but the present one.

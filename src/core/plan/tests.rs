@@ -27,6 +27,10 @@ fn sidecar(name: &str) -> Container {
     Container { restart_policy: Some("Always".into()), ..container(name) }
 }
 
+fn ran() -> k8s_openapi::api::core::v1::ContainerState {
+    k8s_openapi::api::core::v1::ContainerState { running: Some(Default::default()), ..Default::default() }
+}
+
 /// One situation; every case mutates what it is about.
 #[derive(Debug)]
 struct World {
@@ -373,6 +377,31 @@ fn a_pod_that_is_to_run() {
             "kill:b-0@30s+a-0@30s cgroup mount sandbox#1 start:i1#1",
         ),
         (
+            "what crashed in a dead sandbox does not wait for its back-off",
+            converged,
+            |w| {
+                w.spec().init_containers = None;
+                w.observed.containers.clear();
+                w.add("a", 1, ContainerState::Exited, 1);
+                w.add("b", 0, ContainerState::Exited, 1);
+                w.observed.sandboxes[0].state = SandboxState::NotReady;
+                w.facts
+                    .crash_backoff
+                    .insert("a".into(), Backoff::resumed(CRASH, 5, std::time::Duration::ZERO));
+            },
+            "cgroup mount sandbox#1 start:a#2 start:b#1",
+        ),
+        (
+            "a sandbox that keeps dying is given time between",
+            converged,
+            |w| {
+                w.observed.sandboxes[0].attempt = 1;
+                w.observed.sandboxes[0].created_at = at(995);
+                w.observed.sandboxes[0].state = SandboxState::NotReady;
+            },
+            "kill:b-0@30s+a-0@30s",
+        ),
+        (
             "a sandbox without an address is no sandbox",
             converged,
             |w| w.observed.sandboxes[0].ips.clear(),
@@ -421,10 +450,15 @@ fn a_pod_that_is_to_run() {
                 let status = k8s_openapi::api::core::v1::ContainerStatus {
                     name: "a".into(),
                     restart_count: 4,
-                    container_id: Some("containerd://x".into()),
+                    state: Some(ran()),
                     ..Default::default()
                 };
-                w.facts.previous.container_statuses = Some(vec![status]);
+                let unborn = k8s_openapi::api::core::v1::ContainerStatus {
+                    name: "b".into(),
+                    container_id: Some("containerd://never-started".into()),
+                    ..Default::default()
+                };
+                w.facts.previous.container_statuses = Some(vec![status, unborn]);
             },
             "cgroup mount sandbox#0 start:a#5 start:b#0",
         ),
