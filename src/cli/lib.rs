@@ -3,6 +3,7 @@
 mod args;
 mod config_command;
 mod image;
+mod limits;
 mod logging;
 mod memory;
 mod notify;
@@ -14,6 +15,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::io::Write;
+
 use clap::ArgMatches;
 
 /// Does what the arguments say. A failure is one line on stderr for each problem and exit status 1; a usage error, as
@@ -21,6 +24,10 @@ use clap::ArgMatches;
 pub fn run() -> anyhow::Result<()> {
     let matches = args::command().get_matches();
     let Err(error) = dispatch(&matches) else { return Ok(()) };
+    if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+        // Whoever read our output has seen enough.
+        return Ok(());
+    }
     for line in told(&error).lines() {
         eprintln!("keelson: {line}");
     }
@@ -50,10 +57,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {
             Some(("pack", matches)) => image::pack_command(matches),
             _ => Ok(()),
         },
-        Some(("version", _)) => {
-            println!("keelson {}", version());
-            Ok(())
-        }
+        Some(("version", _)) => Ok(writeln!(std::io::stdout(), "keelson {}", version())?),
         Some((other, _)) => anyhow::bail!("there is no command {other}"),
     }
 }

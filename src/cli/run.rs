@@ -17,6 +17,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let settings = crate::sources::settings(matches)?;
     crate::memory::settle_allocator();
     crate::logging::start(settings.log_format, settings.log_verbosity);
+    crate::limits::set(&settings.kubelet);
     for (flag, why) in crate::args::IGNORED {
         if matches.value_source(flag).is_some() {
             tracing::warn!(flag, why, "flag taken but not acted on");

@@ -5,6 +5,7 @@ mod archive;
 mod layer;
 mod spec;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -17,10 +18,7 @@ pub(crate) fn pack_command(matches: &ArgMatches) -> anyhow::Result<()> {
     let images = spec::parse(&spec.display().to_string(), &text)?;
     let base = spec.parent().map(std::path::Path::to_owned).unwrap_or_default();
     let names = archive::pack(&images, &base, &out)?;
-    for name in names {
-        println!("{name}");
-    }
-    Ok(())
+    Ok(writeln!(std::io::stdout(), "{}", names.join("\n"))?)
 }
 
 #[cfg(test)]
