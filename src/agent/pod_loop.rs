@@ -49,6 +49,7 @@ struct State {
     orphans_settled: bool,
     complaints: BTreeSet<String>,
     burstable_shares: i64,
+    tell_stray: Option<mpsc::Sender<ObservedPod>>,
 }
 
 impl PodLoop {
@@ -69,7 +70,10 @@ impl PodLoop {
             orphans_settled: false,
             complaints: BTreeSet::new(),
             burstable_shares: 0,
+            tell_stray: None,
         };
+        let (tell, mut strays) = mpsc::channel(16);
+        state.tell_stray = Some(tell);
         let mut mirrors = tokio::time::interval(Duration::from_secs(30));
         mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connected = true;
@@ -90,7 +94,8 @@ impl PodLoop {
                     state.manifests(&set);
                     mirrors_due = true;
                 }
-                Some(change) = self.runtime.recv() => state.runtime_changed(change).await,
+                Some(change) = self.runtime.recv() => state.runtime_changed(change),
+                Some(left) = strays.recv() => state.stray(left),
                 uid = state.supervisor.ended() => {
                     state.ended(&uid);
                     mirrors_due = true;
@@ -241,21 +246,36 @@ impl State {
         self.ctx.statuses.bind(uid, target, object.as_deref());
     }
 
-    async fn runtime_changed(&mut self, change: RuntimeChange) {
+    fn runtime_changed(&mut self, change: RuntimeChange) {
         match change {
             RuntimeChange::Pod(uid) => {
-                // A pod that nobody looks after: left over from a call that timed out before its pod was gone.
                 if !self.supervisor.ring(&uid) && self.orphans_settled && self.store.get(&uid).is_none() {
-                    let hint = PodHint { namespace: "", name: "" };
-                    let seen = observe_pod(&self.ctx.runtime, &uid, hint).await;
-                    if let Ok(left) = seen
-                        && !(left.sandboxes.is_empty() && left.containers.is_empty())
-                    {
-                        self.supervisor.order(&uid, Order { desired: None, rejected: None }, Some(left));
-                    }
+                    self.look_for_stray(uid);
                 }
             }
             RuntimeChange::Resync => self.supervisor.ring_all(),
+        }
+    }
+
+    /// Something moved in a pod that nobody looks after. Mostly it is the echo of its removal; but a call that timed out
+    /// may have been carried out after its pod was gone. Looked at beside the loop, which must not wait for the runtime.
+    fn look_for_stray(&self, uid: PodUid) {
+        let (Some(tell), ctx) = (self.tell_stray.clone(), self.ctx.clone()) else { return };
+        tokio::spawn(async move {
+            let hint = PodHint { namespace: "", name: "" };
+            match observe_pod(&ctx.runtime, &uid, hint).await {
+                Ok(left) if left.sandboxes.is_empty() && left.containers.is_empty() => {}
+                Ok(left) => drop(tell.send(left).await),
+                Err(e) => tracing::debug!(%uid, error = %e, "a stray pod could not be looked at"),
+            }
+        });
+    }
+
+    fn stray(&mut self, left: ObservedPod) {
+        let uid = left.uid.clone();
+        if !self.supervisor.has(&uid) && self.store.get(&uid).is_none() {
+            tracing::info!(%uid, namespace = left.namespace, pod = left.name, "left over from a pod that is gone; taking it down");
+            self.supervisor.order(&uid, Order { desired: None, rejected: None }, Some(left));
         }
     }
 

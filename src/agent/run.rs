@@ -151,6 +151,8 @@ async fn connect(kubeconfig: PathBuf, settings: &Settings) -> Result<ApiParts, A
     let mut options = ClientOptions::new(kubeconfig, settings.node_name.clone());
     options.qps = positive(settings.kubelet.kube_api_qps, 50);
     options.burst = positive(settings.kubelet.kube_api_burst, 100);
+    options.event_qps = positive(settings.kubelet.event_record_qps, 50);
+    options.event_burst = positive(settings.kubelet.event_burst, 100);
     let api = Api::connect(&options).await?;
     Ok(ApiParts {
         objects: ObjectCache::new(api.clone()),

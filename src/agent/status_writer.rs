@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use keelson_apiserver::{Api, ApiError};
+use keelson_apiserver::{Api, ApiError, ErrorKind};
 use keelson_core::ids::PodUid;
 use tokio::sync::watch;
 
@@ -149,6 +149,10 @@ impl StatusWriter {
         while let Some((target, known, wanted)) = self.next(uid) {
             let sent =
                 api.patch_pod_status(&target.namespace, &target.name, &target.uid, &known, &wanted).await;
+            let sent = match sent {
+                Err(e) if e.is_conflict() => Err(replaced_or(api, &target, e).await),
+                other => other,
+            };
             match self.record(uid, &target, wanted, sent) {
                 Recorded::Gone => return,
                 Recorded::Done => pause = FIRST_RETRY,
@@ -183,7 +187,7 @@ impl StatusWriter {
                 entry.accepted = Some(wanted);
             }
             // Gone, or replaced by another pod of the same name: there is nobody left to tell.
-            Err(e) if e.is_not_found() || e.is_conflict() => {
+            Err(e) if e.is_not_found() => {
                 tracing::debug!(pod = target.name, %uid, error = %e, "status no longer wanted");
                 entry.target = None;
             }
@@ -202,6 +206,15 @@ impl StatusWriter {
             entry.settled.send_replace(true);
         }
         work
+    }
+}
+
+/// A conflict is either about the pod's uid, and then the pod is not there any more, or it passes.
+async fn replaced_or(api: &Api, target: &Target, conflict: ApiError) -> ApiError {
+    match api.get_pod(&target.namespace, &target.name).await {
+        Ok(Some(pod)) if pod.metadata.uid.as_deref() == Some(&target.uid) => conflict,
+        Ok(_) => ApiError { kind: ErrorKind::NotFound, ..conflict },
+        Err(e) => e,
     }
 }
 

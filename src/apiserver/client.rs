@@ -23,13 +23,24 @@ pub struct ClientOptions {
     pub node_name: String,
     pub qps: u32,
     pub burst: u32,
+    /// Events have an allowance of their own: a crowd of them must not hold up statuses.
+    pub event_qps: u32,
+    pub event_burst: u32,
     pub timings: Timings,
 }
 
 impl ClientOptions {
     pub fn new(kubeconfig: impl Into<PathBuf>, node_name: impl Into<String>) -> Self {
         let (kubeconfig, node_name) = (kubeconfig.into(), node_name.into());
-        Self { kubeconfig, node_name, qps: 50, burst: 100, timings: Timings::default() }
+        Self {
+            kubeconfig,
+            node_name,
+            qps: 50,
+            burst: 100,
+            event_qps: 50,
+            event_burst: 100,
+            timings: Timings::default(),
+        }
     }
 }
 
@@ -71,6 +82,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     Limited,
+    Events,
     /// For heartbeats, which must not wait behind a crowd of pods.
     Urgent,
 }
@@ -84,6 +96,7 @@ struct Shared {
     kubeconfig: PathBuf,
     node_name: String,
     bucket: TokenBucket,
+    event_bucket: TokenBucket,
     timings: Timings,
     connection: RwLock<(Arc<Connection>, Instant)>,
 }
@@ -99,6 +112,7 @@ impl Api {
                 kubeconfig: options.kubeconfig.clone(),
                 node_name: options.node_name.clone(),
                 bucket: TokenBucket::new(options.qps, options.burst),
+                event_bucket: TokenBucket::new(options.event_qps, options.event_burst),
                 timings: options.timings.clone(),
                 connection: RwLock::new((Arc::new(connection), Instant::now())),
             }),
@@ -132,8 +146,10 @@ impl Api {
         let mut waits = 0;
         let mut broken_off = false;
         loop {
-            if pace == Pace::Limited {
-                self.shared.bucket.take().await;
+            match pace {
+                Pace::Limited => self.shared.bucket.take().await,
+                Pace::Events => self.shared.event_bucket.take().await,
+                Pace::Urgent => {}
             }
             let error = match self.once(operation, request.clone()).await {
                 Ok(bytes) => return read_answer(operation, &bytes),

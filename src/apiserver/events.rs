@@ -251,7 +251,7 @@ impl Sender {
         let body = serde_json::to_vec(&event)
             .map_err(|error| ApiError::new(ErrorKind::Invalid, &operation, error.to_string()))?;
         let request = collection(object).create(&PostParams::default(), body);
-        match self.api.call::<Event>(&operation, Pace::Limited, request).await {
+        match self.api.call::<Event>(&operation, Pace::Events, request).await {
             Ok(_) => Ok((name, 1)),
             // The answer to an earlier try got lost.
             Err(error) if error.is_already_exists() => Ok((name, 1)),
@@ -270,7 +270,7 @@ impl Sender {
         let operation = format!("count event {} of {} {}", occurrence.reason, object.kind, object.name);
         let patch = json!({"count": count, "lastTimestamp": Time(occurrence.at), "message": message});
         let request = collection(object).patch(name, &PatchParams::default(), &Patch::Strategic(patch));
-        self.api.call::<Event>(&operation, Pace::Limited, request).await.map(|_| (name.to_owned(), count))
+        self.api.call::<Event>(&operation, Pace::Events, request).await.map(|_| (name.to_owned(), count))
     }
 
     /// Unique: the object's name and the time, and a number for what happens within one tick.

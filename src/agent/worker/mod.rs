@@ -7,6 +7,7 @@ mod clean;
 mod execute;
 mod hooks;
 mod kill;
+mod prepare;
 mod report;
 mod sandbox;
 mod start;
