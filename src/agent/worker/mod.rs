@@ -165,9 +165,7 @@ impl Worker {
                 continue;
             }
             let order = self.orders.borrow_and_update().clone();
-            if order.desired.is_some() {
-                self.last_desired = order.desired.clone();
-            }
+            self.take_desired(order.desired.as_ref());
             let plan = self.decide(&order);
             self.report_backoff(&plan);
             self.follow_probes();
@@ -188,6 +186,17 @@ impl Worker {
                 self.execute(plan.actions).await;
             }
         }
+    }
+
+    fn take_desired(&mut self, desired: Option<&DesiredPod>) {
+        let Some(desired) = desired else { return };
+        // Volumes may show the pod's own labels and annotations.
+        let shown = |d: &DesiredPod| (d.pod.metadata.labels.clone(), d.pod.metadata.annotations.clone());
+        let same = |old: &DesiredPod| Arc::ptr_eq(&old.pod, &desired.pod) || shown(old) == shown(desired);
+        if self.last_desired.as_ref().is_some_and(|old| !same(old)) && self.volumes == VolumesState::Ready {
+            self.volumes = VolumesState::Pending;
+        }
+        self.last_desired = Some(desired.clone());
     }
 
     /// One round of deciding: move along the pod's life, plan, and tell everybody how it stands.

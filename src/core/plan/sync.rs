@@ -60,7 +60,7 @@ pub(super) fn plan(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) 
         plan.requeue(at);
         return plan;
     }
-    if let Some(at) = observed.latest_sandbox().and_then(|s| not_before(s)).filter(|at| *at > facts.now) {
+    if let Some(at) = observed.latest_sandbox().and_then(not_before).filter(|at| *at > facts.now) {
         plan.requeue(at);
         return plan;
     }
