@@ -31,6 +31,7 @@ struct Work<'a> {
 
 pub fn add(call: &Call, at: &Attachment) -> Result<CniResult, Failure> {
     let conf = BridgeConf::load(call)?;
+    conf.check_combinations()?;
     let Some(netns) = &call.netns else { return Err(Failure::environment("ADD needs CNI_NETNS")) };
     let ipam = conf.ipam.as_deref().map(|kind| Delegate::find(call, kind)).transpose()?;
     let owner = Owner::new(call, at);

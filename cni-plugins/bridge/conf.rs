@@ -128,7 +128,7 @@ impl BridgeConf {
             (true, _) => Some(MasqueradeBackend::Nftables),
         };
         let mtu = u32::try_from(written.mtu).map_err(|_| wrong("mtu", format!("{} is no MTU", written.mtu)))?;
-        let conf = BridgeConf {
+        Ok(BridgeConf {
             bridge: IfName::try_from(bridge).map_err(|e| wrong("bridge", e.to_string()))?,
             is_gateway: written.is_gateway || written.is_default_gateway,
             is_default_gateway: written.is_default_gateway,
@@ -149,12 +149,11 @@ impl BridgeConf {
             mac,
             ipam: Some(written.ipam.r#type).filter(|kind| !kind.is_empty()),
             dns: written.dns,
-        };
-        conf.check_combinations()?;
-        Ok(conf)
+        })
     }
 
-    fn check_combinations(&self) -> Result<(), Failure> {
+    /// Options that exclude each other. Only ADD asks: what was never made can be deleted all the same.
+    pub fn check_combinations(&self) -> Result<(), Failure> {
         if self.ipam.is_some() && !self.container_interface {
             return Err(Failure::config("\"disableContainerInterface\" does not go with \"ipam\": there is no interface to give an address"));
         }

@@ -41,7 +41,7 @@ fn options_that_make_no_sense_are_refused_with_their_name() {
         (json!({"runtimeConfig": {"mac": "nonsense"}}), "mac"),
         (json!({"ipam": 3}), "ipam"),
     ] {
-        let failure = load(change.clone(), "").unwrap_err();
+        let failure = load(change.clone(), "").and_then(|c| c.check_combinations()).unwrap_err();
         assert_eq!(failure.code, Failure::INVALID_CONFIG, "{change}: {failure}");
         assert!(failure.details.contains(key), "{change}: {failure} should name {key}");
     }

@@ -5,9 +5,6 @@ use serde_json::{Map, Value};
 
 use super::failure::Failure;
 
-/// The key under which GC is told what to keep.
-pub(super) const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
-
 /// Parses stdin into an object. Keys with null are dropped, because null means "not given" to the
 /// runtimes and plugins that share these files.
 pub(super) fn parse(stdin: &[u8]) -> Result<Map<String, Value>, Failure> {
@@ -16,10 +13,6 @@ pub(super) fn parse(stdin: &[u8]) -> Result<Map<String, Value>, Failure> {
         return Err(failed("stdin is empty; the network configuration is expected there as a JSON object".into()));
     }
     let mut value: Value = serde_json::from_slice(stdin).map_err(|e| failed(e.to_string()))?;
-    // A runtime that has no attachments left writes its empty list as null; leaving the key out is different.
-    if let Some(list) = value.get_mut(VALID_ATTACHMENTS).filter(|v| v.is_null()) {
-        *list = Value::Array(Vec::new());
-    }
     drop_nulls(&mut value);
     match value {
         Value::Object(object) => Ok(object),

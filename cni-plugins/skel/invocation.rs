@@ -6,7 +6,6 @@ use std::fmt;
 use keelson_netkit::{IfName, NetNs};
 use serde_json::{Map, Value};
 
-use super::conf::VALID_ATTACHMENTS;
 use super::failure::Failure;
 use super::result::CniResult;
 use super::version::CniVersion;
@@ -172,12 +171,14 @@ impl Call {
         result.map(Some).map_err(|e| Failure::config(format!("\"prevResult\": {e}")))
     }
 
-    /// What GC is told to keep. Leaving the list out would mean to free everything by mistake.
+    /// What GC is told to keep. Runtimes that have nothing to keep write null or leave the key out.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, Failure> {
-        let key = VALID_ATTACHMENTS;
-        let Some(list) = self.conf.get(key) else {
-            return Err(Failure::config(format!("GC needs {key:?}; an empty list frees everything")));
-        };
-        serde_json::from_value(list.clone()).map_err(|e| Failure::config(format!("{key:?}: {e}")))
+        // The second is what an early text of the specification called it.
+        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+            if let Some(list) = self.conf.get(key) {
+                return serde_json::from_value(list.clone()).map_err(|e| Failure::config(format!("{key:?}: {e}")));
+            }
+        }
+        Ok(Vec::new())
     }
 }

@@ -74,7 +74,8 @@ fn addr(n: u8) -> IpAddr {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    // Quick by default; PROPTEST_CASES=5000 digs deeper.
+    #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60), ..ProptestConfig::default() })]
 
     /// A simple model, a map from address to container, is compared with the files after every event.
     #[test]

@@ -125,8 +125,8 @@ fn gc_frees_what_is_not_listed_and_keeps_the_rest() {
     for kept in ["lock", "last_reserved_ip.0", "last_reserved_ip.1"] {
         assert!(rig.data_dir().join("podnet").join(kept).exists(), "{kept} should be kept");
     }
-    conf.as_object_mut().unwrap().remove("cni.dev/valid-attachments");
-    rig.run("bridge", "GC", &conf, &containers[0]).expect_code(7, "GC without a list");
+    conf["cni.dev/valid-attachments"] = json!("all");
+    rig.run("bridge", "GC", &conf, &containers[0]).expect_code(7, "GC with a list that is none");
 }
 
 #[test]
