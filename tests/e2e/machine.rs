@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use keelson_tests::machine::Machine;
+use keelson_tests::pods::SLEEP;
 use keelson_tests::suite::Suite;
 use keelson_tests::{built, images};
 
@@ -30,7 +31,11 @@ async fn reboot(dir: &Path) -> Result<()> {
     machine.put_file("images.tar", &images::pack_standard(dir)?, 0o644)?;
     machine.put("containerd.toml", CONTAINERD.replace("PAUSE", images::PAUSE).as_bytes(), 0o644)?;
     machine.put("net.conflist", NETWORK.as_bytes(), 0o644)?;
-    machine.put("pod.yaml", POD.replace("IMAGE", images::BUSYBOX).as_bytes(), 0o644)?;
+    machine.put(
+        "pod.yaml",
+        POD.replace("IMAGE", images::BUSYBOX).replace("SLEEP", SLEEP).as_bytes(),
+        0o644,
+    )?;
     machine.put("lan0.netdev", b"[NetDev]\nName=lan0\nKind=dummy\n", 0o644)?;
     let lan = b"[Match]\nName=lan0\n[Network]\nAddress=10.0.0.5/24\nGateway=10.0.0.1\n";
     machine.put("lan0.network", lan, 0o644)?;
@@ -64,7 +69,7 @@ spec:
   - name: main
     image: IMAGE
     imagePullPolicy: IfNotPresent
-    command: [sh, -c, "echo fine >/www/index.html; exec httpd -f -p 8080 -h /www"]
+    command: [sh, -c, "echo fine >/www/index.html; httpd -p 8080 -h /www; SLEEP"]
     readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
     resources: {requests: {cpu: 10m, memory: 8Mi}}
 "#;

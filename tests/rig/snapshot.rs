@@ -28,7 +28,9 @@ impl Snapshot {
         found.extend(rules.lines().map(|r| format!("rule {}", r.trim())));
         found.extend(cgroups::below("").into_iter().map(|c| format!("cgroup {c}")));
         let routes = output("ip", &["route", "show", "table", "all"]).await?;
-        found.extend(routes.lines().map(|r| format!("route {}", r.trim())));
+        // Those of the rig's own interfaces come by themselves, some time after them.
+        let others = routes.lines().filter(|r| !r.contains("dev rig"));
+        found.extend(others.map(|r| format!("route {}", r.trim())));
         for dir in directories {
             found.extend(entries(Path::new(dir)).into_iter().map(|e| format!("file {dir}/{e}")));
         }

@@ -16,20 +16,24 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
         .case(
             "requests and limits arrive in the pod's and the container's cgroup",
-            LIMIT,
+            LIMIT * 2,
             resources(cluster, node),
         )
         .await;
     cluster.reset(node).await;
-    suite.case("users, groups and rights", LIMIT, security(cluster, node)).await;
+    suite.case("users, groups and rights", LIMIT * 2, security(cluster, node)).await;
     cluster.reset(node).await;
     suite
-        .case("runAsNonRoot refuses root and refuses a name it cannot judge", LIMIT, non_root(cluster, node))
+        .case(
+            "runAsNonRoot refuses root and refuses a name it cannot judge",
+            LIMIT * 2,
+            non_root(cluster, node),
+        )
         .await;
     cluster.reset(node).await;
-    suite.case("host namespaces, host names and resolv.conf", LIMIT, names(cluster, node)).await;
+    suite.case("host namespaces, host names and resolv.conf", LIMIT * 2, names(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("the node's object tells what the machine is", LIMIT, node_object(cluster, node)).await;
+    suite.case("the node's object tells what the machine is", LIMIT * 2, node_object(cluster, node)).await;
 }
 
 async fn resources(cluster: &Cluster, node: &Node) -> Result<()> {

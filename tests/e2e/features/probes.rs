@@ -12,15 +12,15 @@ use super::{LIMIT, exec};
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("readiness by http, exec and tcp comes and goes", LIMIT * 2, readiness(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("a container whose liveness fails is restarted", LIMIT, liveness(cluster, node)).await;
+    suite.case("a container whose liveness fails is restarted", LIMIT * 2, liveness(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("startup holds the others back", LIMIT, startup(cluster, node)).await;
+    suite.case("startup holds the others back", LIMIT * 2, startup(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("postStart is done before Ready, preStop before TERM", LIMIT, hooks(cluster, node)).await;
+    suite.case("postStart is done before Ready, preStop before TERM", LIMIT * 2, hooks(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("a failed postStart ends its container", LIMIT, failed_hook(cluster, node)).await;
+    suite.case("a failed postStart ends its container", LIMIT * 2, failed_hook(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("a hook that never ends is ended with the pod", LIMIT, endless_hook(cluster, node)).await;
+    suite.case("a hook that never ends is ended with the pod", LIMIT * 2, endless_hook(cluster, node)).await;
     cluster.reset(node).await;
 }
 

@@ -16,7 +16,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
         .case(
             "a crashing container is backed off from, its neighbour is not",
-            LIMIT,
+            LIMIT * 2,
             crash_loop(cluster, node),
         )
         .await;
@@ -24,7 +24,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
         .case(
             "an init container that fails is tried again and holds the rest back",
-            LIMIT,
+            LIMIT * 2,
             failing_init(cluster, node),
         )
         .await;
@@ -32,15 +32,15 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
         .case(
             "a job's pod succeeds and keeps its status until it is deleted",
-            LIMIT,
+            LIMIT * 2,
             completed(cluster, node),
         )
         .await;
     cluster.reset(node).await;
-    suite.case("the last words of a container are kept", LIMIT, last_words(cluster, node)).await;
+    suite.case("the last words of a container are kept", LIMIT * 2, last_words(cluster, node)).await;
     cluster.reset(node).await;
     suite
-        .case("a deleted pod does not wait for its back-off", LIMIT, deleted_in_back_off(cluster, node))
+        .case("a deleted pod does not wait for its back-off", LIMIT * 2, deleted_in_back_off(cluster, node))
         .await;
     cluster.reset(node).await;
 }

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::{LIMIT, exec};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
-    suite.case("every pod gets a token that the apiserver takes", LIMIT, token(cluster, node)).await;
+    suite.case("every pod gets a token that the apiserver takes", LIMIT * 2, token(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("environment from all its sources", LIMIT, environment(cluster, node)).await;
+    suite.case("environment from all its sources", LIMIT * 2, environment(cluster, node)).await;
     cluster.reset(node).await;
     suite
         .case(
@@ -27,9 +27,9 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     cluster.reset(node).await;
     suite.case("a missing secret is waited for", LIMIT * 2, missing(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("emptyDir is shared and goes, hostPath stays", LIMIT, directories(cluster, node)).await;
+    suite.case("emptyDir is shared and goes, hostPath stays", LIMIT * 2, directories(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("a volume that cannot be had is said to be so", LIMIT, refused(cluster, node)).await;
+    suite.case("a volume that cannot be had is said to be so", LIMIT * 2, refused(cluster, node)).await;
     cluster.reset(node).await;
 }
 
