@@ -157,7 +157,7 @@ impl Worker {
         self.resume_backoff();
         let mut objects = self.ctx.api.as_ref().map(|a| a.objects.changed());
         loop {
-            if self.stale && self.look().await.is_err() {
+            if self.stale && Box::pin(self.look()).await.is_err() {
                 if self.wait(self.look_retry.at, &mut objects).await.is_err() {
                     return Ended::Abandoned;
                 }
@@ -183,7 +183,8 @@ impl Worker {
                 }
             } else {
                 self.report_plan(&plan);
-                self.execute(plan.actions).await;
+                // On the heap, so that a pod at rest does not keep room for all that it might be doing.
+                Box::pin(self.execute(plan.actions)).await;
             }
         }
     }
@@ -219,7 +220,14 @@ impl Worker {
         };
         let plan = plan::plan(&desired, &self.observed, &facts);
         facts.waiting.extend(plan.waiting.clone());
-        self.publish(&desired, &facts);
+        // Of a pod whose object is gone nobody wants to hear any more.
+        let gone = matches!(
+            self.clean_up,
+            CleanUp::Gone | CleanUp::Finished(TerminationReason::Deleted | TerminationReason::Orphaned)
+        );
+        if !gone {
+            self.publish(&desired, &facts);
+        }
         plan
     }
 
