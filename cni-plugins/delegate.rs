@@ -28,9 +28,15 @@ impl Delegate {
     /// Finds the plugin of that type on CNI_PATH.
     pub fn find(call: &Call, kind: &str) -> Result<Self, Failure> {
         let path = call.env.get("CNI_PATH");
-        let found = path.split(':').filter(|dir| !dir.is_empty()).map(|dir| Path::new(dir).join(kind)).find(|file| file.is_file());
+        let found = path
+            .split(':')
+            .filter(|dir| !dir.is_empty())
+            .map(|dir| Path::new(dir).join(kind))
+            .find(|file| file.is_file());
         let Some(file) = found else {
-            return Err(Failure::config(format!("\"ipam.type\" is {kind:?}, but CNI_PATH {path} has no such plugin")));
+            return Err(Failure::config(format!(
+                "\"ipam.type\" is {kind:?}, but CNI_PATH {path} has no such plugin"
+            )));
         };
         match crate::plugin(kind) {
             Some(plugin) if is_this_executable(&file) => Ok(Delegate::Own(plugin)),
@@ -44,7 +50,9 @@ impl Delegate {
             Delegate::Foreign(file) => file,
         };
         let stdout = execute(file, call, Command::Add)?;
-        let wrong = |why: String| Failure::new(Failure::DECODING, format!("{} gave no proper result", file.display()), why);
+        let wrong = |why: String| {
+            Failure::new(Failure::DECODING, format!("{} gave no proper result", file.display()), why)
+        };
         let json: Value = serde_json::from_slice(&stdout).map_err(|e| wrong(e.to_string()))?;
         CniResult::from_json(&json, call.version).map_err(wrong)
     }
@@ -86,7 +94,8 @@ fn is_this_executable(file: &Path) -> bool {
 /// Runs a plugin with the same environment and configuration, but possibly another command: an ADD that
 /// fails half-way is followed by a DEL.
 fn execute(file: &Path, call: &Call, command: Command) -> Result<Vec<u8>, Failure> {
-    let failed = |what: &str, e: std::io::Error| Failure::io(format!("cannot {what} {}: {e}", file.display()));
+    let failed =
+        |what: &str, e: std::io::Error| Failure::io(format!("cannot {what} {}: {e}", file.display()));
     let mut child = Process::new(file)
         .env_clear()
         .envs(call.env.iter())
@@ -109,6 +118,10 @@ fn execute(file: &Path, call: &Call, command: Command) -> Result<Vec<u8>, Failur
     let code = told.as_ref().and_then(|v| v.get("code")?.as_u64()).and_then(|c| u32::try_from(c).ok());
     match code {
         Some(code) => Err(Failure::new(code, text("msg"), text("details"))),
-        None => Err(Failure::internal(format!("{} failed ({}) without saying why", file.display(), output.status))),
+        None => Err(Failure::internal(format!(
+            "{} failed ({}) without saying why",
+            file.display(),
+            output.status
+        ))),
     }
 }

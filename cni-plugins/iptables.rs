@@ -61,7 +61,9 @@ impl Iptables {
         let verb: &[&str] = if in_front { &["-I", chain, "1"] } else { &["-A", chain] };
         match self.nat(&[verb, rule].concat())? {
             Outcome::Done => Ok(()),
-            Outcome::Missing => Err(Failure::internal(format!("{} cannot add {rule:?} to {chain}", self.program()))),
+            Outcome::Missing => {
+                Err(Failure::internal(format!("{} cannot add {rule:?} to {chain}", self.program())))
+            }
         }
     }
 
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn rules_are_split_with_their_quotes_undone() {
-        let rule = r#"-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \"net\" id: \"x y\"" -j CNI-abc"#;
+        let rule =
+            r#"-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \"net\" id: \"x y\"" -j CNI-abc"#;
         let words = split(rule);
         assert_eq!(words[7], r#"name: "net" id: "x y""#);
         assert_eq!(words.last().map(String::as_str), Some("CNI-abc"));

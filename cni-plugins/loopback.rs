@@ -28,9 +28,16 @@ impl Plugin for Loopback {
         for family in [Family::V4, Family::V6] {
             let addresses = addr::list(&mut socket, &lo, family)?;
             if let Some(foreign) = addresses.iter().find(|a| !a.net.addr.is_loopback()) {
-                return Err(Failure::internal(format!("{NAME} has the address {}, which is not a loopback one", foreign.net)));
+                return Err(Failure::internal(format!(
+                    "{NAME} has the address {}, which is not a loopback one",
+                    foreign.net
+                )));
             }
-            ips.extend(addresses.first().map(|a| IpConfig { interface: Some(0), address: a.net, gateway: None }));
+            ips.extend(addresses.first().map(|a| IpConfig {
+                interface: Some(0),
+                address: a.net,
+                gateway: None,
+            }));
         }
         if let Some(previous) = previous {
             return Ok(previous);

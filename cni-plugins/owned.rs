@@ -37,7 +37,13 @@ const ATTEMPTS: usize = 20;
 
 /// Makes the chains, in place of what the owner had. `base` adds the table with all that owners share, and
 /// is called when it is missing. An element that leads elsewhere is redirected: the last one wins.
-pub fn install(socket: &mut Socket, table: Table, base: fn(&mut Batch), owner: &Owner, chains: &[OwnedChain]) -> Result<()> {
+pub fn install(
+    socket: &mut Socket,
+    table: Table,
+    base: fn(&mut Batch),
+    owner: &Owner,
+    chains: &[OwnedChain],
+) -> Result<()> {
     let mut batch = Batch::new();
     // In the usual case nothing is in the way, and one exchange with the kernel does it.
     for chain in chains {
@@ -92,7 +98,11 @@ pub fn collect(socket: &mut Socket, table: Table, prefix: &str, keep: &[String])
 }
 
 /// The first element that does not lead to its chain, if there is one.
-pub fn find_missing<'a>(socket: &mut Socket, table: Table, chain: &'a OwnedChain) -> Result<Option<&'a Element>> {
+pub fn find_missing<'a>(
+    socket: &mut Socket,
+    table: Table,
+    chain: &'a OwnedChain,
+) -> Result<Option<&'a Element>> {
     for rule in &chain.rules {
         let found = nft::element(socket, table, &rule.element.map, &rule.element.key)?;
         if found.is_none_or(|e| e.chain.as_ref() != Some(&chain.name)) {
@@ -141,7 +151,9 @@ fn remove_rules(socket: &mut Socket, batch: &mut Batch, table: Table, chain: &st
             continue;
         }
         // By now it may lead to another owner, who got the address or port meanwhile.
-        if nft::element(socket, table, &element.map, &element.key)?.is_some_and(|e| e.chain.as_deref() == Some(chain)) {
+        if nft::element(socket, table, &element.map, &element.key)?
+            .is_some_and(|e| e.chain.as_deref() == Some(chain))
+        {
             batch.delete_element(table, &element.map, &element.key);
         }
         removed.push(element);

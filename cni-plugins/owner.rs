@@ -98,9 +98,12 @@ mod tests {
     #[test]
     fn owners_that_differ_in_anything_have_different_names() {
         let mut names = std::collections::HashSet::new();
-        for (network, container, ifname) in
-            [("podnet", "abc", "eth0"), ("podnet", "abc", "eth1"), ("podnet", "abd", "eth0"), ("podnett", "bc", "eth0")]
-        {
+        for (network, container, ifname) in [
+            ("podnet", "abc", "eth0"),
+            ("podnet", "abc", "eth1"),
+            ("podnet", "abd", "eth0"),
+            ("podnett", "bc", "eth0"),
+        ] {
             let owner = Owner { network: network.into(), container: container.into(), ifname: ifname.into() };
             assert!(names.insert(owner.veth_name()));
             assert!(names.insert(owner.chain("masq")));

@@ -49,7 +49,10 @@ fn bench() -> io::Result<()> {
     let mut contenders = vec![Contender { label: "ours", plugins: fs::canonicalize(ours)? }];
     match reference {
         Some(dir) => contenders.insert(0, Contender { label: "reference", plugins: fs::canonicalize(dir)? }),
-        None => writeln!(io::stdout(), "The reference plugins are missing, so there are no ratios: tests/parts.sh cni-reference builds them.")?,
+        None => writeln!(
+            io::stdout(),
+            "The reference plugins are missing, so there are no ratios: tests/parts.sh cni-reference builds them."
+        )?,
     }
     let host = NetNs::anonymous().map_err(io::Error::other)?;
     rustix::thread::move_into_link_name_space(host.fd(), None)?;
@@ -125,7 +128,13 @@ fn configuration(work: &Path, label: &str, network: usize, masquerade: bool) -> 
     )
 }
 
-fn call(contender: &Contender, command: &str, round: usize, container: &NetNs, conf: &str) -> io::Result<Duration> {
+fn call(
+    contender: &Contender,
+    command: &str,
+    round: usize,
+    container: &NetNs,
+    conf: &str,
+) -> io::Result<Duration> {
     let began = Instant::now();
     let mut child = Command::new(contender.plugins.join("bridge"))
         .env("CNI_COMMAND", command)

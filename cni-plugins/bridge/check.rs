@@ -46,11 +46,19 @@ fn check_bridge(host: &mut Socket, conf: &BridgeConf, result: &CniResult) -> Res
     Ok(bridge)
 }
 
-fn check_container(inside: &mut Socket, call: &Call, at: &Attachment, result: &CniResult) -> Result<Link, Failure> {
+fn check_container(
+    inside: &mut Socket,
+    call: &Call,
+    at: &Attachment,
+    result: &CniResult,
+) -> Result<Link, Failure> {
     let name = at.ifname.as_str();
     let told = result.interfaces.iter().find(|i| i.name == name && i.sandbox == call.netns_path);
     let Some(told) = told else {
-        return Err(Failure::check(format!("the previous result has no interface {name} in {}", call.netns_path)));
+        return Err(Failure::check(format!(
+            "the previous result has no interface {name} in {}",
+            call.netns_path
+        )));
     };
     let Some(inner) = link::find(inside, name)? else {
         return Err(Failure::check(format!("there is no interface {name} in {}", call.netns_path)));
@@ -73,7 +81,10 @@ fn check_port(
 ) -> Result<(), Failure> {
     for told in result.interfaces.iter().filter(|i| i.sandbox.is_empty() && i.name != bridge.name) {
         let Some(port) = link::find(host, &told.name)?.filter(|l| l.is_kind("veth")) else { continue };
-        if port.peer == Some(inner.index) && inner.peer == Some(port.index) && port.master == Some(bridge.index) {
+        if port.peer == Some(inner.index)
+            && inner.peer == Some(port.index)
+            && port.master == Some(bridge.index)
+        {
             return same_mac(told, &port);
         }
     }
@@ -100,7 +111,11 @@ fn check_routes(inside: &mut Socket, netns: &NetNs, result: &CniResult) -> Resul
         };
         if !present.iter().any(|r| matches(&r)) {
             let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            return Err(Failure::check(format!("{} has no route to {}{via}", netns.path().display(), wanted.dst)));
+            return Err(Failure::check(format!(
+                "{} has no route to {}{via}",
+                netns.path().display(),
+                wanted.dst
+            )));
         }
     }
     Ok(())

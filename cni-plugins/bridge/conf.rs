@@ -121,13 +121,17 @@ impl BridgeConf {
         let bridge = written.bridge.as_deref().unwrap_or("cni0");
         let masquerade = match (written.ip_masq, written.ip_masq_backend.as_deref()) {
             (_, Some(other)) if other != "nftables" && other != "iptables" => {
-                return Err(wrong("ipMasqBackend", format!("{other:?} is unknown; nftables or iptables is expected")));
+                return Err(wrong(
+                    "ipMasqBackend",
+                    format!("{other:?} is unknown; nftables or iptables is expected"),
+                ));
             }
             (false, _) => None,
             (true, Some("iptables")) => Some(MasqueradeBackend::Iptables),
             (true, _) => Some(MasqueradeBackend::Nftables),
         };
-        let mtu = u32::try_from(written.mtu).map_err(|_| wrong("mtu", format!("{} is no MTU", written.mtu)))?;
+        let mtu =
+            u32::try_from(written.mtu).map_err(|_| wrong("mtu", format!("{} is no MTU", written.mtu)))?;
         Ok(BridgeConf {
             bridge: IfName::try_from(bridge).map_err(|e| wrong("bridge", e.to_string()))?,
             is_gateway: written.is_gateway || written.is_default_gateway,
@@ -155,10 +159,14 @@ impl BridgeConf {
     /// Options that exclude each other. Only ADD asks: what was never made can be deleted all the same.
     pub fn check_combinations(&self) -> Result<(), Failure> {
         if self.ipam.is_some() && !self.container_interface {
-            return Err(Failure::config("\"disableContainerInterface\" does not go with \"ipam\": there is no interface to give an address"));
+            return Err(Failure::config(
+                "\"disableContainerInterface\" does not go with \"ipam\": there is no interface to give an address",
+            ));
         }
         if self.hairpin && self.promiscuous {
-            return Err(Failure::config("\"hairpinMode\" and \"promiscMode\" exclude each other; both let a container reach itself"));
+            return Err(Failure::config(
+                "\"hairpinMode\" and \"promiscMode\" exclude each other; both let a container reach itself",
+            ));
         }
         Ok(())
     }

@@ -37,7 +37,10 @@ fn options_that_make_no_sense_are_refused_with_their_name() {
         (json!({"vlanTrunk": [{"id": 0}]}), "vlanTrunk"),
         (json!({"vlanTrunk": 7}), "vlanTrunk"),
         (json!({"hairpinMode": true, "promiscMode": true}), "hairpinMode"),
-        (json!({"disableContainerInterface": true, "ipam": {"type": "host-local"}}), "disableContainerInterface"),
+        (
+            json!({"disableContainerInterface": true, "ipam": {"type": "host-local"}}),
+            "disableContainerInterface",
+        ),
         (json!({"runtimeConfig": {"mac": "nonsense"}}), "mac"),
         (json!({"ipam": 3}), "ipam"),
     ] {
@@ -57,7 +60,8 @@ fn a_trunk_is_a_sorted_list_without_duplicates() {
 #[test]
 fn the_runtime_s_mac_goes_before_the_configuration_s_and_that_before_the_environment_s() {
     let mac = |conf: Value, args: &str| load(conf, args).unwrap().mac.map(|m| m.to_string());
-    let all = json!({"runtimeConfig": {"mac": "02:00:00:00:00:01"}, "args": {"cni": {"mac": "02:00:00:00:00:02"}}});
+    let all =
+        json!({"runtimeConfig": {"mac": "02:00:00:00:00:01"}, "args": {"cni": {"mac": "02:00:00:00:00:02"}}});
     assert_eq!(mac(all, "MAC=02:00:00:00:00:03").as_deref(), Some("02:00:00:00:00:01"));
     let two = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
     assert_eq!(mac(two, "MAC=02:00:00:00:00:03").as_deref(), Some("02:00:00:00:00:02"));

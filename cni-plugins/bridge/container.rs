@@ -16,7 +16,13 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Gives the interface its addresses and routes, and sets it up in between: the kernel announces the
 /// addresses to the neighbours when the link comes up, and takes routes only then.
-pub fn configure(netns: &NetNs, socket: &mut Socket, link: &Link, conf: &BridgeConf, result: &CniResult) -> Result<(), Failure> {
+pub fn configure(
+    netns: &NetNs,
+    socket: &mut Socket,
+    link: &Link,
+    conf: &BridgeConf,
+    result: &CniResult,
+) -> Result<(), Failure> {
     let v6 = result.ips.iter().any(|ip| !ip.address.is_v4());
     netns.run(|| settings(&link.name, conf, v6))?;
     let mut requests: Vec<_> = result.ips.iter().map(|ip| addr::add(link, ip.address)).collect();

@@ -11,7 +11,12 @@ use crate::skel::Failure;
 
 /// Puts the gateways' addresses on the bridge, or on its interface in the containers' VLAN, and lets the
 /// host forward. Returns that interface, when there is one.
-pub fn ensure(socket: &mut Socket, bridge: &Link, conf: &BridgeConf, gateways: &[IpNet]) -> Result<Option<Link>, Failure> {
+pub fn ensure(
+    socket: &mut Socket,
+    bridge: &Link,
+    conf: &BridgeConf,
+    gateways: &[IpNet],
+) -> Result<Option<Link>, Failure> {
     let vlan = match conf.vlans.access {
         Some(id) if !gateways.is_empty() => Some(vlan_interface(socket, bridge, id, &conf.vlans)?),
         _ => None,
@@ -30,13 +35,15 @@ pub fn ensure(socket: &mut Socket, bridge: &Link, conf: &BridgeConf, gateways: &
 
 fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, conf: &BridgeConf) -> Result<(), Failure> {
     let present = addr::list(socket, link, Family::of(wanted.addr))?;
-    let remove = match plan::gateway(&present, wanted, conf.force_address, &link.name).map_err(Failure::config)? {
-        GatewayPlan::Keep => return Ok(()),
-        GatewayPlan::Add { remove } => remove,
-    };
+    let remove =
+        match plan::gateway(&present, wanted, conf.force_address, &link.name).map_err(Failure::config)? {
+            GatewayPlan::Keep => return Ok(()),
+            GatewayPlan::Add { remove } => remove,
+        };
     carry_out(socket, remove.into_iter().map(|old| addr::remove(link, old)).collect())?;
     // The first container should not have to wait a second for its gateway.
-    let add = if conf.duplicate_detection { addr::add(link, wanted) } else { addr::add_undetected(link, wanted) };
+    let add =
+        if conf.duplicate_detection { addr::add(link, wanted) } else { addr::add_undetected(link, wanted) };
     match socket.call(add) {
         // Another ADD was quicker.
         Err(error) if error.is_existing() => {}

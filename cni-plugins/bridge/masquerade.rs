@@ -94,7 +94,9 @@ fn leaves(net: IpNet) -> Vec<Expr> {
         true => (ipv4(), 12, 16, 4),
         false => (ipv6(), 8, 24, 16),
     };
-    let mask: Vec<u8> = (0..len).map(|i| (0xff00u16 >> i32::from(net.prefix).saturating_sub(8 * i as i32).clamp(0, 8)) as u8).collect();
+    let mask: Vec<u8> = (0..len)
+        .map(|i| (0xff00u16 >> i32::from(net.prefix).saturating_sub(8 * i as i32).clamp(0, 8)) as u8)
+        .collect();
     rule.extend([
         Expr::Network { offset: source, len, to: r },
         Expr::Cmp { reg: r, op: Compare::Equal, value: octets(net.addr) },

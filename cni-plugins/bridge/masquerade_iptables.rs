@@ -22,7 +22,11 @@ pub fn set_up(owner: &Owner, nets: &[IpNet]) -> Result<(), Failure> {
         let multicast = if net.is_v4() { "224.0.0.0/4" } else { "ff00::/8" };
         iptables.ensure_chain(&chain)?;
         iptables.ensure_rule(&chain, &[&["-d", &network, "-j", "ACCEPT"][..], &remark].concat(), false)?;
-        iptables.ensure_rule(&chain, &[&["!", "-d", multicast, "-j", "MASQUERADE"][..], &remark].concat(), false)?;
+        iptables.ensure_rule(
+            &chain,
+            &[&["!", "-d", multicast, "-j", "MASQUERADE"][..], &remark].concat(),
+            false,
+        )?;
         iptables.ensure_rule("POSTROUTING", &[&["-s", &addr, "-j", &chain][..], &remark].concat(), false)?;
     }
     Ok(())

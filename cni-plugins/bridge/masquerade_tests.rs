@@ -13,7 +13,10 @@ fn an_address_s_rule_masquerades_only_what_leaves_its_network() {
         let rule = leaves(net);
         let r = register(0);
         assert!(rule.contains(&Expr::And { reg: r, mask }), "{net}: {rule:?}");
-        assert!(rule.contains(&Expr::Cmp { reg: r, op: Compare::Different, value: network }), "{net}: {rule:?}");
+        assert!(
+            rule.contains(&Expr::Cmp { reg: r, op: Compare::Different, value: network }),
+            "{net}: {rule:?}"
+        );
         assert_eq!(rule.last(), Some(&Expr::Masquerade));
     }
 }

@@ -30,7 +30,15 @@ pub fn complete(result: &mut CniResult, conf: &BridgeConf) -> Vec<IpNet> {
         if conf.is_default_gateway && !*routed {
             *routed = true;
             if !result.routes.iter().any(|r| r.gw.is_some() && r.dst == default) {
-                result.routes.push(Route { dst: default, gw: Some(gateway), mtu: None, advmss: None, priority: None, table: None, scope: None });
+                result.routes.push(Route {
+                    dst: default,
+                    gw: Some(gateway),
+                    mtu: None,
+                    advmss: None,
+                    priority: None,
+                    table: None,
+                    scope: None,
+                });
             }
         }
     }

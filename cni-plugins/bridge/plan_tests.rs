@@ -25,7 +25,11 @@ fn conf() -> BridgeConf {
 }
 
 fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
-    IpConfig { interface: None, address: address.parse().unwrap(), gateway: gateway.map(|g| g.parse().unwrap()) }
+    IpConfig {
+        interface: None,
+        address: address.parse().unwrap(),
+        gateway: gateway.map(|g| g.parse().unwrap()),
+    }
 }
 
 fn to(dst: &str, gw: Option<&str>) -> Route {
@@ -39,7 +43,10 @@ fn shown(routes: &[Route]) -> Vec<String> {
 
 #[test]
 fn a_gateway_that_ipam_left_out_is_the_network_s_first_address() {
-    let mut result = CniResult { ips: vec![ip("fd00::5/64", None), ip("10.1.2.3/24", None), ip("10.9.0.3/24", Some("10.9.0.254"))], ..Default::default() };
+    let mut result = CniResult {
+        ips: vec![ip("fd00::5/64", None), ip("10.1.2.3/24", None), ip("10.9.0.3/24", Some("10.9.0.254"))],
+        ..Default::default()
+    };
     let gateways: Vec<String> = complete(&mut result, &conf()).iter().map(ToString::to_string).collect();
     assert_eq!(gateways, ["10.1.2.1/24", "10.9.0.254/24", "fd00::1/64"]);
     assert!(result.ips.iter().all(|ip| ip.interface == Some(2) && ip.gateway.is_some()));
@@ -55,8 +62,16 @@ fn a_default_gateway_adds_one_default_route_a_family_unless_there_is_one() {
     let conf = BridgeConf { is_default_gateway: true, ..conf() };
     for (name, routes, expected) in [
         ("nothing there", vec![], vec!["0.0.0.0/0 10.1.2.1", "::/0 fd00::1"]),
-        ("another default with a gateway", vec![to("0.0.0.0/0", Some("10.1.2.9"))], vec!["0.0.0.0/0 10.1.2.9", "::/0 fd00::1"]),
-        ("a default without a gateway", vec![to("0.0.0.0/0", None)], vec!["0.0.0.0/0 ", "0.0.0.0/0 10.1.2.1", "::/0 fd00::1"]),
+        (
+            "another default with a gateway",
+            vec![to("0.0.0.0/0", Some("10.1.2.9"))],
+            vec!["0.0.0.0/0 10.1.2.9", "::/0 fd00::1"],
+        ),
+        (
+            "a default without a gateway",
+            vec![to("0.0.0.0/0", None)],
+            vec!["0.0.0.0/0 ", "0.0.0.0/0 10.1.2.1", "::/0 fd00::1"],
+        ),
     ] {
         let ips = vec![ip("10.1.2.3/24", None), ip("10.1.3.3/24", None), ip("fd00::5/64", None)];
         let mut result = CniResult { ips, routes, ..Default::default() };
@@ -82,7 +97,9 @@ fn what_is_on_the_bridge_stays_unless_it_is_in_the_way_and_forced() {
     let on = |nets: &[&str]| -> Vec<Address> {
         nets.iter().map(|n| Address { net: n.parse().unwrap(), tentative: false, duplicate: false }).collect()
     };
-    let add = |remove: &[&str]| Ok(GatewayPlan::Add { remove: remove.iter().map(|n| n.parse().unwrap()).collect() });
+    let add = |remove: &[&str]| {
+        Ok(GatewayPlan::Add { remove: remove.iter().map(|n| n.parse().unwrap()).collect() })
+    };
     for (name, present, wanted, force, expected) in [
         ("empty", on(&[]), "10.1.2.1/24", false, add(&[])),
         ("there", on(&["10.1.2.1/24"]), "10.1.2.1/24", false, Ok(GatewayPlan::Keep)),
@@ -91,7 +108,13 @@ fn what_is_on_the_bridge_stays_unless_it_is_in_the_way_and_forced() {
         ("another prefix length", on(&["10.1.2.1/16"]), "10.1.2.1/24", true, add(&["10.1.2.1/16"])),
         ("another IPv6 network", on(&["fe80::1/64", "fd01::1/64"]), "fd00::1/64", false, add(&[])),
         ("an overlapping IPv6 network", on(&["fd00::9/48"]), "fd00::1/64", false, Err(())),
-        ("an overlapping IPv6 network, forced", on(&["fd00::9/48"]), "fd00::1/64", true, add(&["fd00::9/48"])),
+        (
+            "an overlapping IPv6 network, forced",
+            on(&["fd00::9/48"]),
+            "fd00::1/64",
+            true,
+            add(&["fd00::9/48"]),
+        ),
     ] {
         let got = gateway(&present, wanted.parse().unwrap(), force, "cni0");
         assert_eq!(got.map_err(|_| ()), expected, "{name}");

@@ -128,7 +128,9 @@ pub fn wait_until_forwarding(socket: &mut Socket, name: &str) -> Result<Link, Fa
             return Ok(port);
         }
         if Instant::now() >= deadline {
-            return Err(Failure::internal(format!("the bridge's port {name} does not come up; is the bridge up?")));
+            return Err(Failure::internal(format!(
+                "the bridge's port {name} does not come up; is the bridge up?"
+            )));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
@@ -149,7 +151,9 @@ fn unsupported_filtering(filtering: bool, failure: Failure, bridge: &IfName) -> 
     }
     Failure::new(
         Failure::UNSUPPORTED_FIELD,
-        format!("\"vlan\" and \"vlanTrunk\" need VLAN filtering on bridge {bridge}, which this kernel refuses"),
+        format!(
+            "\"vlan\" and \"vlanTrunk\" need VLAN filtering on bridge {bridge}, which this kernel refuses"
+        ),
         format!("{}; the kernel needs CONFIG_BRIDGE_VLAN_FILTERING", failure.msg),
     )
 }

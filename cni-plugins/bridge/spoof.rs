@@ -30,7 +30,9 @@ impl Names {
 
 /// Lets through only what the port sends with its own MAC.
 pub fn set_up(owner: &Owner, port: &str, mac: Option<Mac>) -> Result<(), Failure> {
-    let Some(mac) = mac else { return Err(Failure::internal("the container's interface has no MAC to check")) };
+    let Some(mac) = mac else {
+        return Err(Failure::internal("the container's interface has no MAC to check"));
+    };
     let names = Names::of(owner);
     let mut socket = Socket::netfilter()?;
     let mut batch = Batch::new();
@@ -75,6 +77,8 @@ pub fn tear_down(socket: &mut Socket, owner: &Owner) -> Result<(), Failure> {
 /// compared as far as they go.
 fn rules_of(socket: &mut Socket, names: &Names) -> Result<Vec<u64>, Failure> {
     let rules = nft::list_rules(socket, TABLE, BASE)?;
-    let own = |comment: &str| comment == names.comment || (comment.len() >= 120 && names.comment.starts_with(comment));
+    let own = |comment: &str| {
+        comment == names.comment || (comment.len() >= 120 && names.comment.starts_with(comment))
+    };
     Ok(rules.into_iter().filter(|r| r.comment.as_deref().is_some_and(own)).map(|r| r.handle).collect())
 }

@@ -41,7 +41,9 @@ fn assign_requests(sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Option
     let mut per_set = vec![None; sets.len()];
     let mut left_over = Vec::new();
     for addr in requested {
-        let fits = |(i, set): (usize, &RangeSet)| (set.range_of(*addr).is_some() && per_set[i].is_none()).then_some(i);
+        let fits = |(i, set): (usize, &RangeSet)| {
+            (set.range_of(*addr).is_some() && per_set[i].is_none()).then_some(i)
+        };
         match sets.iter().enumerate().find_map(fits) {
             Some(i) => per_set[i] = Some(*addr),
             None => left_over.push(addr.to_string()),
@@ -64,7 +66,9 @@ fn requested_address(
     addr: IpAddr,
     is_free: &mut impl FnMut(IpAddr) -> Result<bool, Failure>,
 ) -> Result<Choice, Failure> {
-    let refused = |why: &str| Failure::new(Failure::NO_ADDRESS, format!("cannot give the requested address {addr}"), why);
+    let refused = |why: &str| {
+        Failure::new(Failure::NO_ADDRESS, format!("cannot give the requested address {addr}"), why)
+    };
     let Some(range) = set.range_of(addr) else {
         return Err(refused(&format!("it is not in range set {i} ({set})")));
     };

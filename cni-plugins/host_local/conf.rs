@@ -89,7 +89,10 @@ impl IpamConf {
         };
         let mut wanted = Vec::new();
         let [ip] = parse_args(&call.args, ["IP"])?;
-        wanted.extend(requested(&ip.unwrap_or_default()).map_err(|e| Failure::environment(format!("CNI_ARGS: IP: {e}")))?);
+        wanted.extend(
+            requested(&ip.unwrap_or_default())
+                .map_err(|e| Failure::environment(format!("CNI_ARGS: IP: {e}")))?,
+        );
         wanted.extend(written.args.cni.ips.iter().chain(&written.runtime_config.ips).filter_map(|ip| ip.0));
         let mut unique: Vec<IpAddr> = Vec::new();
         for ip in wanted {

@@ -1,9 +1,12 @@
 //! Addresses from configured ranges, kept as files on this host.
 
 mod allocate;
+mod boot;
 mod conf;
+mod files;
 mod index;
 mod lease;
+mod lock;
 mod range;
 mod resolv;
 mod store;
@@ -11,10 +14,11 @@ mod store;
 use std::time::Duration;
 
 pub use allocate::{Choice, choose};
+pub use boot::Boot;
 pub use conf::IpamConf;
 pub use lease::{Lease, LeaseOwner};
 pub use range::{Draft, Range, RangeSet};
-pub use store::{Boot, Store};
+pub use store::Store;
 
 use crate::skel::{Attachment, Call, CniResult, Failure, IpConfig, Plugin};
 
@@ -42,7 +46,11 @@ impl Plugin for HostLocal {
         let chosen = store.reserve(&LeaseOwner::of(at), &conf.ranges, &conf.requested)?;
         let ips = chosen
             .into_iter()
-            .map(|choice| IpConfig { interface: None, address: choice.address, gateway: Some(choice.gateway) })
+            .map(|choice| IpConfig {
+                interface: None,
+                address: choice.address,
+                gateway: Some(choice.gateway),
+            })
             .collect();
         Ok(CniResult { interfaces: Vec::new(), ips, routes: conf.routes, dns })
     }
@@ -80,7 +88,11 @@ impl Plugin for HostLocal {
         let conf = IpamConf::load(call)?;
         match open(call, &conf) {
             Ok(_) => Ok(()),
-            Err(failure) => Err(Failure::new(Failure::NOT_AVAILABLE, "host-local cannot give addresses", failure.to_string())),
+            Err(failure) => Err(Failure::new(
+                Failure::NOT_AVAILABLE,
+                "host-local cannot give addresses",
+                failure.to_string(),
+            )),
         }
     }
 }

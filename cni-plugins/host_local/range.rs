@@ -35,7 +35,10 @@ impl Range {
         let subnet = IpNet::new(subnet.addr.to_canonical(), subnet.prefix);
         let bits = if subnet.is_v4() { 32 } else { 128 };
         if subnet.prefix > bits - 2 {
-            return Err(format!("network {subnet} is too small to allocate from; /{} is the smallest", bits - 2));
+            return Err(format!(
+                "network {subnet} is too small to allocate from; /{} is the smallest",
+                bits - 2
+            ));
         }
         if subnet.network() != subnet {
             return Err(format!("network {subnet} has host bits set; its address is {}", subnet.network()));
@@ -61,8 +64,7 @@ impl Range {
     }
 
     pub fn contains(&self, addr: IpAddr) -> bool {
-        self.subnet.contains(addr)
-            && (to_number(self.start)..=to_number(self.end)).contains(&to_number(addr))
+        self.subnet.contains(addr) && (to_number(self.start)..=to_number(self.end)).contains(&to_number(addr))
     }
 
     pub fn overlaps(&self, other: &Range) -> bool {
@@ -113,13 +115,14 @@ impl RangeSet {
             let range = &self.0[(begin + step) % count];
             let (from, to) = (to_number(range.start), to_number(range.end));
             let span = match (step, after) {
-                (0, Some(last)) => last.checked_add(1).map_or(1..=0, |next| next..=to),
-                (0, None) => from..=to,
-                (s, Some(last)) if s == count => from..=last,
-                (s, None) if s == count => 1..=0,
-                _ => from..=to,
+                (0, Some(last)) => last.checked_add(1).map(|next| next..=to),
+                (s, Some(last)) if s == count => Some(from..=last),
+                (s, None) if s == count => None,
+                _ => Some(from..=to),
             };
-            span.map(move |n| (from_number(n, range.subnet.is_v4()), range))
+            span.into_iter()
+                .flatten()
+                .map(move |n| (from_number(n, range.subnet.is_v4()), range))
                 .filter(|(addr, range)| *addr != range.gateway)
         })
     }

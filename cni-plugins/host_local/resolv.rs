@@ -3,7 +3,8 @@
 use crate::skel::{Dns, Failure};
 
 pub fn read(path: &str) -> Result<Dns, Failure> {
-    let bytes = std::fs::read(path).map_err(|e| Failure::io(format!("\"ipam.resolvConf\": cannot read {path}: {e}")))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| Failure::io(format!("\"ipam.resolvConf\": cannot read {path}: {e}")))?;
     Ok(parse(&String::from_utf8_lossy(&bytes)))
 }
 
@@ -28,7 +29,9 @@ mod tests {
 
     #[test]
     fn a_resolv_conf_is_read_as_resolvers_read_it() {
-        let dns = parse("# comment\n; other\nnameserver 192.0.2.1\n nameserver\tfd00::1  \nnameserver\ndomain example.org\nsearch a b\nsearch c\noptions ndots:5 edns0\nnonsense here\n");
+        let dns = parse(
+            "# comment\n; other\nnameserver 192.0.2.1\n nameserver\tfd00::1  \nnameserver\ndomain example.org\nsearch a b\nsearch c\noptions ndots:5 edns0\nnonsense here\n",
+        );
         assert_eq!(dns.nameservers, ["192.0.2.1", "fd00::1"]);
         assert_eq!(dns.domain, "example.org");
         assert_eq!(dns.search, ["a", "b", "c"]);

@@ -23,9 +23,12 @@ pub fn translate(conditions: &[String]) -> Result<Vec<Expr>, String> {
             Some("!=") => Compare::Different,
             _ => Compare::Equal,
         };
-        let value = words.next().map(|v| v.trim_matches('"')).ok_or_else(|| format!("{text:?} breaks off"))?;
+        let value =
+            words.next().map(|v| v.trim_matches('"')).ok_or_else(|| format!("{text:?} breaks off"))?;
         let condition = condition(&subject, op, value);
-        exprs.extend(condition.ok_or_else(|| format!("{:?} in {text:?} is not understood; {WHAT_IS_UNDERSTOOD}", subject.join(" ")))?);
+        exprs.extend(condition.ok_or_else(|| {
+            format!("{:?} in {text:?} is not understood; {WHAT_IS_UNDERSTOOD}", subject.join(" "))
+        })?);
     }
     Ok(exprs)
 }
@@ -33,8 +36,12 @@ pub fn translate(conditions: &[String]) -> Result<Vec<Expr>, String> {
 fn condition(subject: &[&str], op: Compare, value: &str) -> Option<Vec<Expr>> {
     let r = register(0);
     match subject {
-        ["ip", field] => address(value, true, op, if *field == "saddr" { 12 } else { (*field == "daddr").then_some(16)? }),
-        ["ip6", field] => address(value, false, op, if *field == "saddr" { 8 } else { (*field == "daddr").then_some(24)? }),
+        ["ip", field] => {
+            address(value, true, op, if *field == "saddr" { 12 } else { (*field == "daddr").then_some(16)? })
+        }
+        ["ip6", field] => {
+            address(value, false, op, if *field == "saddr" { 8 } else { (*field == "daddr").then_some(24)? })
+        }
         [protocol @ ("tcp" | "udp" | "sctp"), field] => {
             let number = match *protocol {
                 "tcp" => 6,
@@ -134,7 +141,17 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused_with_a_way_out() {
-        for text in ["ip saddr", "ip", "ip saddr fd00::1", "ip6 saddr 10.0.0.1", "ct state new", "tcp dport x", "ip protocol 6", "iifname *", "meta"] {
+        for text in [
+            "ip saddr",
+            "ip",
+            "ip saddr fd00::1",
+            "ip6 saddr 10.0.0.1",
+            "ct state new",
+            "tcp dport x",
+            "ip protocol 6",
+            "iifname *",
+            "meta",
+        ] {
             assert!(translate(&words(text)).is_err(), "{text}");
         }
         assert!(translate(&words("ct state new")).unwrap_err().contains("iptables backend"));

@@ -119,12 +119,14 @@ impl PortmapConf {
         }
         let mark_bit = match written.mark_masq_bit {
             None => DEFAULT_MARK_BIT,
-            Some(bit) => u8::try_from(bit).ok().filter(|bit| *bit < 32).ok_or_else(|| {
-                Failure::config(format!("\"markMasqBit\" is {bit}; 0 to 31 is expected"))
-            })?,
+            Some(bit) => u8::try_from(bit)
+                .ok()
+                .filter(|bit| *bit < 32)
+                .ok_or_else(|| Failure::config(format!("\"markMasqBit\" is {bit}; 0 to 31 is expected")))?,
         };
         let backend = choose_backend(&written)?;
-        let mappings = written.runtime_config.port_mappings.into_iter().map(mapping).collect::<Result<_, _>>();
+        let mappings =
+            written.runtime_config.port_mappings.into_iter().map(mapping).collect::<Result<_, _>>();
         Ok(PortmapConf {
             backend,
             snat: written.snat.unwrap_or(true),
@@ -154,7 +156,9 @@ fn choose_backend(written: &Written) -> Result<Backend, Failure> {
         Some("nftables") => Backend::Nftables,
         Some("iptables") => Backend::Iptables,
         Some(other) => {
-            return Err(Failure::config(format!("\"backend\": {other:?} is unknown; nftables or iptables is expected")));
+            return Err(Failure::config(format!(
+                "\"backend\": {other:?} is unknown; nftables or iptables is expected"
+            )));
         }
         None => hints.iter().find_map(|(_, hint)| *hint).unwrap_or(Backend::Nftables),
     };
@@ -177,7 +181,11 @@ fn mapping(written: WrittenMapping) -> Result<Mapping, String> {
     };
     let host_ip = match written.host_ip.as_str() {
         "" => None,
-        text => Some(text.parse::<IpAddr>().map_err(|_| format!("hostIP {text:?} is not an IP address"))?.to_canonical()),
+        text => Some(
+            text.parse::<IpAddr>()
+                .map_err(|_| format!("hostIP {text:?} is not an IP address"))?
+                .to_canonical(),
+        ),
     };
     Ok(Mapping {
         protocol,

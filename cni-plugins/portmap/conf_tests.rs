@@ -35,7 +35,11 @@ fn the_backend_follows_from_the_options_that_only_one_has() {
         (json!({"markMasqBit": 3, "externalSetMarkChain": "X"}), Err(())),
         (json!({"markMasqBit": 32}), Err(())),
     ] {
-        assert_eq!(PortmapConf::load(&call(change.clone())).map(|c| c.backend).map_err(|_| ()), expected, "{change}");
+        assert_eq!(
+            PortmapConf::load(&call(change.clone())).map(|c| c.backend).map_err(|_| ()),
+            expected,
+            "{change}"
+        );
     }
 }
 
@@ -67,8 +71,13 @@ fn mappings_that_make_no_sense_are_refused_with_the_reason() {
 
 #[test]
 fn the_container_s_addresses_are_those_on_its_own_interface() {
-    let interface = |name: &str, sandbox: &str| Interface { name: name.into(), sandbox: sandbox.into(), ..Default::default() };
-    let ip = |address: &str, interface| IpConfig { interface, address: address.parse().unwrap(), gateway: None };
+    let interface = |name: &str, sandbox: &str| Interface {
+        name: name.into(),
+        sandbox: sandbox.into(),
+        ..Default::default()
+    };
+    let ip =
+        |address: &str, interface| IpConfig { interface, address: address.parse().unwrap(), gateway: None };
     let result = CniResult {
         interfaces: vec![interface("eth0", ""), interface("eth0", "/ns"), interface("eth1", "/ns")],
         ips: vec![

@@ -47,7 +47,11 @@ pub fn check(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result<
         let leading = entries(owner, conf, container.is_v4()).into_iter().map(|rule| (DNAT.to_owned(), rule));
         for (chain, rule) in own.chain(leading) {
             if !iptables.has_rule(&chain, &words(&rule))? {
-                return Err(Failure::check(format!("{} has no rule in {chain}: {}", iptables.program(), rule.join(" "))));
+                return Err(Failure::check(format!(
+                    "{} has no rule in {chain}: {}",
+                    iptables.program(),
+                    rule.join(" ")
+                )));
             }
         }
     }
@@ -94,10 +98,15 @@ fn entries(owner: &Owner, conf: &PortmapConf, v4: bool) -> Vec<IptablesRule> {
     let conditions = if v4 { &conf.conditions_v4 } else { &conf.conditions_v6 };
     let mut all = Vec::new();
     for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
-        let ports: Vec<String> =
-            conf.mappings.iter().filter(|m| m.protocol == protocol).map(|m| m.host_port.to_string()).collect();
+        let ports: Vec<String> = conf
+            .mappings
+            .iter()
+            .filter(|m| m.protocol == protocol)
+            .map(|m| m.host_port.to_string())
+            .collect();
         for some in ports.chunks(PORTS_PER_RULE) {
-            let mut rule: IptablesRule = ["-m", "comment", "--comment", &comment, "-m", "multiport", "-p"].map(str::to_owned).into();
+            let mut rule: IptablesRule =
+                ["-m", "comment", "--comment", &comment, "-m", "multiport", "-p"].map(str::to_owned).into();
             rule.extend([protocol.to_string(), "--destination-ports".to_owned(), some.join(",")]);
             rule.extend(conditions.iter().cloned());
             rule.extend(["-j".to_owned(), chain_of(owner)]);
@@ -137,7 +146,12 @@ fn rules(conf: &PortmapConf, container: IpNet) -> Vec<IptablesRule> {
 }
 
 fn base(mapping: &Mapping) -> IptablesRule {
-    let mut rule = vec!["-p".to_owned(), mapping.protocol.to_string(), "--dport".to_owned(), mapping.host_port.to_string()];
+    let mut rule = vec![
+        "-p".to_owned(),
+        mapping.protocol.to_string(),
+        "--dport".to_owned(),
+        mapping.host_port.to_string(),
+    ];
     if let Some(ip) = mapping.single_host_ip() {
         rule.extend(["-d".to_owned(), ip.to_string()]);
     }

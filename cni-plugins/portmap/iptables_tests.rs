@@ -32,15 +32,22 @@ fn the_rules_are_those_of_the_reference_plugin() {
         ]
     );
     assert_eq!(
-        lines(rules(&conf(json!({"masqAll": true, "externalSetMarkChain": "PLEASE_MASQ"})), "fd00::3/64".parse().unwrap())),
-        ["-p tcp --dport 8080 -s ::/0 -j PLEASE_MASQ", "-p tcp --dport 8080 -j DNAT --to-destination [fd00::3]:80"]
+        lines(rules(
+            &conf(json!({"masqAll": true, "externalSetMarkChain": "PLEASE_MASQ"})),
+            "fd00::3/64".parse().unwrap()
+        )),
+        [
+            "-p tcp --dport 8080 -s ::/0 -j PLEASE_MASQ",
+            "-p tcp --dport 8080 -j DNAT --to-destination [fd00::3]:80"
+        ]
     );
     assert_eq!(lines(rules(&conf(json!({"snat": false})), container)).len(), 2);
 }
 
 #[test]
 fn ports_are_matched_fifteen_at_a_time() {
-    let many: Vec<_> = (1..=16).map(|p| json!({"hostPort": p, "containerPort": p, "protocol": "tcp"})).collect();
+    let many: Vec<_> =
+        (1..=16).map(|p| json!({"hostPort": p, "containerPort": p, "protocol": "tcp"})).collect();
     let owner = Owner { network: "net".into(), container: "abc".into(), ifname: "eth0".into() };
     let conf = conf(json!({"runtimeConfig": {"portMappings": many}, "conditionsV4": ["-s", "192.0.2.9"]}));
     let entries = lines(entries(&owner, &conf, true));

@@ -28,7 +28,9 @@ impl Plugin for Portmap {
     fn add(&self, call: &Call, at: &Attachment) -> Result<CniResult, Failure> {
         let conf = PortmapConf::load(call)?;
         let Some(result) = call.previous_result()? else {
-            return Err(Failure::config("portmap runs after another plugin, whose result is missing: \"prevResult\""));
+            return Err(Failure::config(
+                "portmap runs after another plugin, whose result is missing: \"prevResult\"",
+            ));
         };
         if conf.mappings.is_empty() {
             return Ok(result);
@@ -102,7 +104,8 @@ fn finish(conf: &PortmapConf, containers: &[IpNet]) -> Result<(), Failure> {
 /// UDP has no beginning: without this, a client that keeps sending stays with the container that had the
 /// port before. It is worth a try and no more, as a connection may end any time.
 fn forget_connections(conf: &PortmapConf, v4: bool) {
-    let stale: Vec<&Mapping> = conf.mappings.iter().filter(|m| m.protocol == Protocol::Udp && m.is_for(v4)).collect();
+    let stale: Vec<&Mapping> =
+        conf.mappings.iter().filter(|m| m.protocol == Protocol::Udp && m.is_for(v4)).collect();
     if stale.is_empty() {
         return;
     }
@@ -110,7 +113,9 @@ fn forget_connections(conf: &PortmapConf, v4: bool) {
     let Ok(mut socket) = Socket::netfilter() else { return };
     let _ = conntrack::delete(&mut socket, family, |original| {
         original.protocol == conntrack::UDP
-            && stale.iter().any(|m| m.host_port == original.dst_port && m.single_host_ip().is_none_or(|ip| ip == original.dst))
+            && stale.iter().any(|m| {
+                m.host_port == original.dst_port && m.single_host_ip().is_none_or(|ip| ip == original.dst)
+            })
     });
 }
 
@@ -120,7 +125,9 @@ fn tear_down(owner: &Owner, conf: &PortmapConf) -> Result<(), Failure> {
     match Socket::netfilter() {
         Ok(mut socket) => {
             failures.extend(nftables::tear_down(&mut socket, owner).err());
-            failures.extend(iptables::tear_down_if_there(&mut socket, owner, conf.backend == Backend::Iptables).err());
+            failures.extend(
+                iptables::tear_down_if_there(&mut socket, owner, conf.backend == Backend::Iptables).err(),
+            );
         }
         Err(_) if conf.mappings.is_empty() => {}
         Err(error) => failures.push(error.into()),

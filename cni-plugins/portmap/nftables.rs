@@ -67,7 +67,11 @@ pub fn collect(network: &str, keep: &[ValidAttachment]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn chains(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result<Vec<owned::OwnedChain>, Failure> {
+fn chains(
+    owner: &Owner,
+    conf: &PortmapConf,
+    containers: &[IpNet],
+) -> Result<Vec<owned::OwnedChain>, Failure> {
     let translate = |key: &str, words: &[String]| -> Result<Vec<Expr>, Failure> {
         conditions::translate(words).map_err(|e| Failure::config(format!("{key:?}: {e}")))
     };

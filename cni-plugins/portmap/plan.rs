@@ -57,7 +57,12 @@ fn layout(v4: bool) -> &'static Layout {
 }
 
 /// The owner's chains for the given addresses of the container, with the conditions already translated.
-pub fn chains(owner: &Owner, conf: &PortmapConf, containers: &[IpNet], conditions: impl Fn(bool) -> Vec<Expr>) -> Vec<OwnedChain> {
+pub fn chains(
+    owner: &Owner,
+    conf: &PortmapConf,
+    containers: &[IpNet],
+    conditions: impl Fn(bool) -> Vec<Expr>,
+) -> Vec<OwnedChain> {
     let mut dnat = OwnedChain { name: owner.chain(DNAT), rules: Vec::new() };
     let mut snat = OwnedChain { name: owner.chain(SNAT), rules: Vec::new() };
     for container in containers {
@@ -81,7 +86,8 @@ fn rewrite(mapping: &Mapping, container: IpAddr, conditions: &[Expr]) -> Rule {
         exprs.extend([Expr::Network { offset: l.destination, len: l.len, to: r }, is(octets(ip))]);
     }
     exprs.extend([Expr::L4Proto { to: r }, is(vec![mapping.protocol.number()])]);
-    exprs.extend([Expr::Transport { offset: 2, len: 2, to: r }, is(mapping.host_port.to_be_bytes().to_vec())]);
+    exprs
+        .extend([Expr::Transport { offset: 2, len: 2, to: r }, is(mapping.host_port.to_be_bytes().to_vec())]);
     exprs.extend_from_slice(conditions);
     let port = register(4);
     exprs.extend([
@@ -122,7 +128,10 @@ fn masquerade(container: IpNet, everything: bool) -> Vec<Rule> {
     };
     let from = |net: IpNet| {
         let mut exprs = rewritten();
-        exprs.extend([Expr::Network { offset: l.source, len: l.len, to: r }, Expr::And { reg: r, mask: mask(net) }]);
+        exprs.extend([
+            Expr::Network { offset: l.source, len: l.len, to: r },
+            Expr::And { reg: r, mask: mask(net) },
+        ]);
         exprs.extend([is(octets(net.network().addr)), Expr::Masquerade]);
         Rule { element: element.clone(), exprs }
     };
@@ -163,7 +172,10 @@ pub fn add_base(batch: &mut Batch) {
     for l in [&V4, &V6] {
         let mut exprs = family(l.v4);
         let map = if l.v4 { "snat4" } else { "snat6" }.into();
-        exprs.extend([Expr::Network { offset: l.destination, len: l.len, to: r }, Expr::FollowMap { map, key: r }]);
+        exprs.extend([
+            Expr::Network { offset: l.destination, len: l.len, to: r },
+            Expr::FollowMap { map, key: r },
+        ]);
         batch.rule(TABLE, "postrouting", "", &exprs);
     }
 }

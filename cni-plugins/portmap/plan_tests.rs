@@ -15,7 +15,12 @@ fn conf(mappings: Vec<Mapping>) -> PortmapConf {
 }
 
 fn web(host_ip: Option<&str>) -> Mapping {
-    Mapping { protocol: Protocol::Tcp, host_port: 8080, container_port: 80, host_ip: host_ip.map(|ip| ip.parse().unwrap()) }
+    Mapping {
+        protocol: Protocol::Tcp,
+        host_port: 8080,
+        container_port: 80,
+        host_ip: host_ip.map(|ip| ip.parse().unwrap()),
+    }
 }
 
 fn owner() -> Owner {
@@ -49,7 +54,9 @@ fn a_mapping_is_found_by_the_address_it_is_for() {
 #[test]
 fn masquerading_covers_the_container_s_network_and_loopback_or_everything() {
     let v4: IpNet = "10.1.2.3/24".parse().unwrap();
-    let snat = |conf: &PortmapConf, net: IpNet| chains(&owner(), conf, &[net], |_| Vec::new()).get(1).map_or(0, |c| c.rules.len());
+    let snat = |conf: &PortmapConf, net: IpNet| {
+        chains(&owner(), conf, &[net], |_| Vec::new()).get(1).map_or(0, |c| c.rules.len())
+    };
     assert_eq!(snat(&conf(vec![web(None)]), v4), 2);
     assert_eq!(snat(&conf(vec![web(None)]), "fd00::3/64".parse().unwrap()), 1);
     assert_eq!(snat(&PortmapConf { masquerade_all: true, ..conf(vec![web(None)]) }, v4), 1);
@@ -60,7 +67,9 @@ fn masquerading_covers_the_container_s_network_and_loopback_or_everything() {
 #[test]
 fn conditions_come_before_the_rewriting() {
     let condition = Expr::Mark { to: register(0) };
-    let chains = chains(&owner(), &conf(vec![web(None)]), &["10.1.2.3/24".parse().unwrap()], |_| vec![condition.clone()]);
+    let chains = chains(&owner(), &conf(vec![web(None)]), &["10.1.2.3/24".parse().unwrap()], |_| {
+        vec![condition.clone()]
+    });
     let exprs = &chains[0].rules[0].exprs;
     let at = |wanted: &dyn Fn(&Expr) -> bool| exprs.iter().position(wanted).unwrap();
     assert!(at(&|e| *e == condition) < at(&|e| matches!(e, Expr::Dnat { .. })));

@@ -13,7 +13,9 @@ pub fn parse_args<const N: usize>(text: &str, known: [&str; N]) -> Result<[Optio
     let mut unknown = Vec::new();
     for pair in text.split(';') {
         let Some((key, value)) = pair.split_once('=').filter(|(_, value)| !value.contains('=')) else {
-            return Err(Failure::environment(format!("CNI_ARGS: {pair:?} is not a pair such as \"KEY=value\"")));
+            return Err(Failure::environment(format!(
+                "CNI_ARGS: {pair:?} is not a pair such as \"KEY=value\""
+            )));
         };
         if key == "IgnoreUnknown" {
             ignore_unknown = match value.to_ascii_lowercase().as_str() {

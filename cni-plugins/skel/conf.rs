@@ -8,9 +8,12 @@ use super::failure::Failure;
 /// Parses stdin into an object. Keys with null are dropped, because null means "not given" to the
 /// runtimes and plugins that share these files.
 pub(super) fn parse(stdin: &[u8]) -> Result<Map<String, Value>, Failure> {
-    let failed = |details: String| Failure::new(Failure::DECODING, "cannot decode the network configuration", details);
+    let failed =
+        |details: String| Failure::new(Failure::DECODING, "cannot decode the network configuration", details);
     if stdin.iter().all(u8::is_ascii_whitespace) {
-        return Err(failed("stdin is empty; the network configuration is expected there as a JSON object".into()));
+        return Err(failed(
+            "stdin is empty; the network configuration is expected there as a JSON object".into(),
+        ));
     }
     let mut value: Value = serde_json::from_slice(stdin).map_err(|e| failed(e.to_string()))?;
     drop_nulls(&mut value);

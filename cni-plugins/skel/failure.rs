@@ -59,7 +59,8 @@ impl Failure {
         let mut failures = failures.into_iter();
         let Some(mut first) = failures.next() else { return Ok(()) };
         for other in failures {
-            first.details = format!("{}{}{other}", first.details, if first.details.is_empty() { "" } else { "; " });
+            first.details =
+                format!("{}{}{other}", first.details, if first.details.is_empty() { "" } else { "; " });
         }
         Err(first)
     }

@@ -176,7 +176,8 @@ impl Call {
         // The second is what an early text of the specification called it.
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
             if let Some(list) = self.conf.get(key) {
-                return serde_json::from_value(list.clone()).map_err(|e| Failure::config(format!("{key:?}: {e}")));
+                return serde_json::from_value(list.clone())
+                    .map_err(|e| Failure::config(format!("{key:?}: {e}")));
             }
         }
         Ok(Vec::new())

@@ -99,7 +99,12 @@ impl CniResult {
             return Ok(Value::Object(out));
         }
         if !self.interfaces.is_empty() {
-            let plain = |i: &Interface| Interface { name: i.name.clone(), mac: i.mac.clone(), sandbox: i.sandbox.clone(), ..Default::default() };
+            let plain = |i: &Interface| Interface {
+                name: i.name.clone(),
+                mac: i.mac.clone(),
+                sandbox: i.sandbox.clone(),
+                ..Default::default()
+            };
             let old: Vec<Interface> = self.interfaces.iter().map(plain).collect();
             let list = if version >= CniVersion::V100 { json!(self.interfaces) } else { json!(old) };
             out.insert("interfaces".into(), list);

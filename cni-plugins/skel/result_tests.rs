@@ -4,10 +4,19 @@ fn dual_stack() -> CniResult {
     CniResult {
         interfaces: vec![
             Interface { name: "cni0".into(), mac: "00:11:22:33:44:55".into(), ..Default::default() },
-            Interface { name: "eth0".into(), sandbox: "/run/ns".into(), mtu: Some(1400), ..Default::default() },
+            Interface {
+                name: "eth0".into(),
+                sandbox: "/run/ns".into(),
+                mtu: Some(1400),
+                ..Default::default()
+            },
         ],
         ips: vec![
-            IpConfig { interface: Some(1), address: "10.1.0.5/16".parse().unwrap(), gateway: "10.1.0.1".parse().ok() },
+            IpConfig {
+                interface: Some(1),
+                address: "10.1.0.5/16".parse().unwrap(),
+                gateway: "10.1.0.1".parse().ok(),
+            },
             IpConfig { interface: Some(1), address: "fd00::5/64".parse().unwrap(), gateway: None },
         ],
         routes: vec![Route {
@@ -39,7 +48,10 @@ fn each_version_writes_the_result_its_own_way() {
     assert_eq!(json["dns"], json!({}));
 
     let json = dual_stack().to_json(CniVersion::V020).unwrap();
-    assert_eq!(json["ip4"], json!({"ip": "10.1.0.5/16", "gateway": "10.1.0.1", "routes": [{"dst": "0.0.0.0/0"}]}));
+    assert_eq!(
+        json["ip4"],
+        json!({"ip": "10.1.0.5/16", "gateway": "10.1.0.1", "routes": [{"dst": "0.0.0.0/0"}]})
+    );
     assert_eq!(json["ip6"], json!({"ip": "fd00::5/64"}));
     assert!(json.get("interfaces").is_none());
 }

@@ -26,7 +26,13 @@ pub trait Plugin {
 }
 
 /// Runs one call and returns the exit status.
-pub fn run(plugin: &dyn Plugin, env: &Env, stdin: &mut dyn Read, stdout: &mut dyn Write, stderr: &mut dyn Write) -> u8 {
+pub fn run(
+    plugin: &dyn Plugin,
+    env: &Env,
+    stdin: &mut dyn Read,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> u8 {
     let mut version = CniVersion::V110;
     match perform(plugin, env, stdin, stderr, &mut version) {
         Ok(None) => 0,
@@ -164,7 +170,10 @@ fn config_version(value: Option<&Value>) -> Result<CniVersion, Failure> {
         Failure::new(
             Failure::INCOMPATIBLE_VERSION,
             "incompatible CNI versions",
-            format!("the configuration's is {text:?}, the plugin supports {}", supported_versions().join(", ")),
+            format!(
+                "the configuration's is {text:?}, the plugin supports {}",
+                supported_versions().join(", ")
+            ),
         )
     })
 }
@@ -185,7 +194,12 @@ fn check_type(key: &str, value: Option<&Value>) -> Result<(), Failure> {
 }
 
 /// Opens the container's namespace before anything is made. On DEL it may be gone already.
-fn open_netns(plugin: &dyn Plugin, env: &Env, command: Command, path: &str) -> Result<Option<NetNs>, Failure> {
+fn open_netns(
+    plugin: &dyn Plugin,
+    env: &Env,
+    command: Command,
+    path: &str,
+) -> Result<Option<NetNs>, Failure> {
     if path.is_empty() {
         return Ok(None);
     }
@@ -224,9 +238,15 @@ fn version_answer(stdin: &mut dyn Read) -> Value {
 fn usage(name: &str, stderr: &mut dyn Write) -> std::io::Result<()> {
     writeln!(stderr, "CNI plugin {name}, keelson {}", env!("CARGO_PKG_VERSION"))?;
     writeln!(stderr, "CNI protocol versions supported: {}", supported_versions().join(", "))?;
-    writeln!(stderr, "A container runtime runs this with CNI_COMMAND and others in its environment and the network's")?;
+    writeln!(
+        stderr,
+        "A container runtime runs this with CNI_COMMAND and others in its environment and the network's"
+    )?;
     writeln!(stderr, "configuration on stdin. By hand:")?;
-    writeln!(stderr, "  sudo CNI_COMMAND=ADD CNI_CONTAINERID=test CNI_NETNS=/run/netns/test CNI_IFNAME=eth0 \\")?;
+    writeln!(
+        stderr,
+        "  sudo CNI_COMMAND=ADD CNI_CONTAINERID=test CNI_NETNS=/run/netns/test CNI_IFNAME=eth0 \\"
+    )?;
     writeln!(stderr, "       CNI_PATH=/opt/cni/bin ./{name} < conf.json")
 }
 

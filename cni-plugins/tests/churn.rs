@@ -49,7 +49,11 @@ fn nothing_is_left(rig: &Rig) {
     assert!(!sh("ip -o link show type veth").contains("master"));
     let rules = sh("nft list ruleset");
     assert!(!rules.contains("chain masq-") && !rules.contains("jump"), "{rules}");
-    let index: Vec<_> = std::fs::read_dir(rig.data_dir().join("podnet/.keelson")).unwrap().flatten().map(|e| e.file_name()).collect();
+    let index: Vec<_> = std::fs::read_dir(rig.data_dir().join("podnet/.keelson"))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
     assert!(index.len() <= 2, "the index holds nobody: {index:?}");
 }
 

@@ -210,15 +210,38 @@ fn json_value() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         ".{0,12}".prop_map(Value::from),
-        prop::sample::select(vec!["10.0.0.0/29", "10.0.0.0/0", "::/0", "fd00::/64", "10.0.0.3", "0.4.0", "host-local", "255.255.255.255/32", "net"])
-            .prop_map(Value::from),
+        prop::sample::select(vec![
+            "10.0.0.0/29",
+            "10.0.0.0/0",
+            "::/0",
+            "fd00::/64",
+            "10.0.0.3",
+            "0.4.0",
+            "host-local",
+            "255.255.255.255/32",
+            "net"
+        ])
+        .prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::hash_map(
-                prop::sample::select(vec!["subnet", "rangeStart", "rangeEnd", "gateway", "dst", "gw", "ips", "cni", "address", "ranges", "type", "x"])
-                    .prop_map(str::to_owned),
+                prop::sample::select(vec![
+                    "subnet",
+                    "rangeStart",
+                    "rangeEnd",
+                    "gateway",
+                    "dst",
+                    "gw",
+                    "ips",
+                    "cni",
+                    "address",
+                    "ranges",
+                    "type",
+                    "x"
+                ])
+                .prop_map(str::to_owned),
                 inner,
                 0..4
             )

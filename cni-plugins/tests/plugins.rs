@@ -162,7 +162,9 @@ fn a_spoofed_mac_is_not_let_through() {
     rig.run("bridge", "ADD", &conf, &b).expect_ok("ADD b");
     let _told = listen(&b.netns, "10.88.0.3:80");
     assert!(reaches(&a.netns, "10.88.0.3:80"), "with its own MAC");
-    inside(&a.netns, || sh("ip link set eth0 address 02:00:00:00:00:07 && ip route replace default via 10.88.0.1"));
+    inside(&a.netns, || {
+        sh("ip link set eth0 address 02:00:00:00:00:07 && ip route replace default via 10.88.0.1")
+    });
     let blocked = "10.88.0.3:80".parse().unwrap();
     let attempt = inside(&a.netns, || {
         std::net::TcpStream::connect_timeout(&blocked, std::time::Duration::from_millis(1500))

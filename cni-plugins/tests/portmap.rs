@@ -78,16 +78,21 @@ fn a_host_port_leads_to_the_container_from_everywhere() {
 fn host_addresses_and_masquerading_are_as_asked_for() {
     needs_rig!();
     for backend in ["nftables", "iptables"] {
-        let mut web = web(backend, json!([
+        let mut web = web(
+            backend,
+            json!([
             {"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1"},
-            {"hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "0.0.0.0"}]));
+            {"hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "0.0.0.0"}]),
+        );
         web.portmap["masqAll"] = true.into();
         let server = Container::new("server");
         let conf = web.add(&server);
         let told = listen(&server.netns, "[::]:80");
         assert!(reaches(&web.rig.outside, "192.0.2.1:8080"), "{backend}: the address that is mapped");
         assert_eq!(told.recv().unwrap().to_string(), "10.88.0.1", "{backend}: all is masqueraded");
-        for (addr, reached) in [("10.88.0.1:8081", true), ("10.88.0.1:8080", false), ("[2001:db8::1]:8081", false)] {
+        for (addr, reached) in
+            [("10.88.0.1:8081", true), ("10.88.0.1:8080", false), ("[2001:db8::1]:8081", false)]
+        {
             let addr = addr.parse().unwrap();
             let got = inside(&web.rig.host, || std::net::TcpStream::connect_timeout(&addr, PATIENCE)).is_ok();
             assert_eq!(got, reached, "{backend}: {addr}");
@@ -163,8 +168,10 @@ fn service_rules_keep_precedence() {
     web.add(&server);
     web.rig.run("bridge", "ADD", &web.bridge, &service).expect_ok("ADD");
     // As a service proxy would: a destination rewritten at the usual priority, declared after ours.
-    sh("nft 'add table ip kube-proxy; add chain ip kube-proxy nat { type nat hook prerouting priority dstnat; }; \
-        add rule ip kube-proxy nat ip daddr 192.0.2.1 tcp dport 8080 dnat to 10.88.0.3:81'");
+    sh(
+        "nft 'add table ip kube-proxy; add chain ip kube-proxy nat { type nat hook prerouting priority dstnat; }; \
+        add rule ip kube-proxy nat ip daddr 192.0.2.1 tcp dport 8080 dnat to 10.88.0.3:81'",
+    );
     let _told = listen(&service.netns, "0.0.0.0:81");
     assert!(reaches(&web.rig.outside, "192.0.2.1:8080"));
 }

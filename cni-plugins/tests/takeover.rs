@@ -42,7 +42,8 @@ fn ours_deletes_what_the_reference_added() {
         let conf = conf(&rig, backend);
         let (a, b) = (Container::new("a"), Container::new("b"));
         let mut result = rig.run_at(&reference, "bridge", "ADD", &conf, &a).expect_ok("reference ADD");
-        rig.run_at(&reference, "portmap", "ADD", &portmap(backend, &result), &a).expect_ok("reference portmap ADD");
+        rig.run_at(&reference, "portmap", "ADD", &portmap(backend, &result), &a)
+            .expect_ok("reference portmap ADD");
         let second = rig.run("bridge", "ADD", &conf, &b).expect_ok("our ADD beside it");
         assert_eq!(second["ips"][0]["address"], "10.88.0.3/24", "the round of addresses goes on");
         let mut checked = conf.clone();
@@ -78,8 +79,10 @@ fn the_reference_deletes_what_ours_added() {
     let mut checked = conf.clone();
     checked["prevResult"] = result.clone();
     rig.run_at(&reference, "bridge", "CHECK", &checked, &a).expect_ok("reference CHECK");
-    rig.run_at(&reference, "portmap", "CHECK", &portmap("iptables", &result), &a).expect_ok("reference portmap CHECK");
-    rig.run_at(&reference, "portmap", "DEL", &portmap("iptables", &result), &a).expect_ok("reference portmap DEL");
+    rig.run_at(&reference, "portmap", "CHECK", &portmap("iptables", &result), &a)
+        .expect_ok("reference portmap CHECK");
+    rig.run_at(&reference, "portmap", "DEL", &portmap("iptables", &result), &a)
+        .expect_ok("reference portmap DEL");
     for c in [&a, &b] {
         rig.run_at(&reference, "bridge", "DEL", &conf, c).expect_ok("reference DEL");
     }
@@ -115,7 +118,11 @@ fn our_bridge_works_with_their_ipam_and_theirs_with_ours() {
         conf["ipam"]["ranges"][0][0]["subnet"] = "10.88.0.0/31".into();
         let mixed = rig.dir.path().join("mixed");
         let ended = rig.run_at(&mixed, "bridge", "ADD", &conf, &Container::new("b"));
-        assert!(!ended.ok && ended.stdout.contains("too small"), "the IPAM plugin's words are passed on: {}", ended.stdout);
+        assert!(
+            !ended.ok && ended.stdout.contains("too small"),
+            "the IPAM plugin's words are passed on: {}",
+            ended.stdout
+        );
         conf["ipam"]["ranges"][0][0]["subnet"] = "10.88.0.0/24".into();
     }
 }
@@ -123,7 +130,9 @@ fn our_bridge_works_with_their_ipam_and_theirs_with_ours() {
 #[test]
 fn cnitool_runs_the_whole_chain() {
     needs_rig!();
-    let parts = rig::reference().and_then(|r| Some(r.parent()?.join("cnitool-v1.3.0/cnitool"))).filter(|f| f.is_file());
+    let parts = rig::reference()
+        .and_then(|r| Some(r.parent()?.join("cnitool-v1.3.0/cnitool")))
+        .filter(|f| f.is_file());
     let Some(cnitool) = parts else {
         eprintln!("skipped: cnitool is not there; tests/parts.sh cnitool builds it");
         return;
@@ -144,10 +153,18 @@ fn cnitool_runs_the_whole_chain() {
             .args([command, "podnet", &a.path()])
             .env("NETCONFPATH", &etc)
             .env("CNI_PATH", &rig.plugins)
-            .env("CAP_ARGS", r#"{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#)
+            .env(
+                "CAP_ARGS",
+                r#"{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#,
+            )
             .output()
             .unwrap();
-        assert!(output.status.success(), "{command}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{command}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     };
     run("status");
     run("add");

@@ -38,7 +38,13 @@ pub fn delete(socket: &mut Socket, family: Family, stale: impl Fn(&Original) -> 
     let found = socket.dump(&list, |kind, payload| {
         let body = payload.get(4..).filter(|_| kind == CT_NEW)?;
         let tuple = wire::find(body, CTA_TUPLE_ORIG)?;
-        stale(&parse(tuple)?).then(|| (tuple.to_vec(), wire::find(body, CTA_ID).map(<[u8]>::to_vec), wire::find(body, CTA_ZONE).map(<[u8]>::to_vec)))
+        stale(&parse(tuple)?).then(|| {
+            (
+                tuple.to_vec(),
+                wire::find(body, CTA_ID).map(<[u8]>::to_vec),
+                wire::find(body, CTA_ZONE).map(<[u8]>::to_vec),
+            )
+        })
     })?;
     let mut deleted = 0;
     for (tuple, id, zone) in found {

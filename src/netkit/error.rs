@@ -44,7 +44,10 @@ impl Error {
 
     /// Whether somebody else changed the objects between looking and changing.
     pub fn is_conflict(&self) -> bool {
-        matches!(self.errno(), Some(Errno::RESTART | Errno::BUSY | Errno::EXIST | Errno::NOENT | Errno::AGAIN))
+        matches!(
+            self.errno(),
+            Some(Errno::RESTART | Errno::BUSY | Errno::EXIST | Errno::NOENT | Errno::AGAIN)
+        )
     }
 
     /// Whether this kernel was built without what was asked for.

@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn networks_that_are_not_written_right_are_refused() {
-        for bad in ["", "10.1.2.3", "10.1.2.3/33", "::/129", "10.1.2/24", "10.1.2.3/+4", "10.1.2.3/ 4", "x/1"] {
+        for bad in ["", "10.1.2.3", "10.1.2.3/33", "::/129", "10.1.2/24", "10.1.2.3/+4", "10.1.2.3/ 4", "x/1"]
+        {
             assert!(bad.parse::<IpNet>().is_err(), "{bad:?} should be refused");
         }
     }
@@ -230,7 +231,9 @@ mod tests {
         for text in ["0a:58:0a:01:02:03", "0A-58-0a-01-02-03", "0a58.0a01.0203"] {
             assert_eq!(text.parse(), Ok(mac));
         }
-        for bad in ["", "0a:58:0a:01:02", "0a:58:0a:01:02:zz", "0a:58-0a:01:02:03", "+1:58:0a:01:02:03", "ééééééééé"] {
+        for bad in
+            ["", "0a:58:0a:01:02", "0a:58:0a:01:02:zz", "0a:58-0a:01:02:03", "+1:58:0a:01:02:03", "ééééééééé"]
+        {
             assert!(bad.parse::<Mac>().is_err(), "{bad:?} should be refused");
         }
     }

@@ -143,7 +143,12 @@ pub fn enable_vlan_filtering(bridge: &Link) -> Request {
 /// Makes a veth pair with the near end here, up and attached to `master`, and the far end in `netns`, down.
 ///
 /// The far end is born where it belongs, so no link is ever moved or renamed.
-pub fn new_veth(near: &VethEnd<'_>, master: Option<IfIndex>, far: &VethEnd<'_>, netns: Option<BorrowedFd<'_>>) -> Request {
+pub fn new_veth(
+    near: &VethEnd<'_>,
+    master: Option<IfIndex>,
+    far: &VethEnd<'_>,
+    netns: Option<BorrowedFd<'_>>,
+) -> Request {
     let mut message =
         Message::new(RTM_NEWLINK, flags::CREATE | flags::EXCL).fixed(&header(0, IFF_UP, IFF_UP));
     end(&mut message, near);

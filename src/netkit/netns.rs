@@ -70,7 +70,10 @@ impl NetNs {
     ///
     /// Sockets opened meanwhile stay in the namespace for good; files under /proc/sys/net that are opened
     /// meanwhile are the namespace's own.
-    pub fn run<T, E: From<Error>>(&self, work: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<T, E> {
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         let home = NetNs::current()?;
         self.join()?;
         let outcome = work();
@@ -79,8 +82,9 @@ impl NetNs {
     }
 
     fn join(&self) -> Result<()> {
-        move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| Error::system(format!("enter the network namespace {}", self.path.display()), errno))
+        move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|errno| {
+            Error::system(format!("enter the network namespace {}", self.path.display()), errno)
+        })
     }
 }
 

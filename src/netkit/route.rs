@@ -84,7 +84,8 @@ pub fn list(socket: &mut Socket, family: Family) -> Result<Vec<Route>> {
     let mut fixed = [0; 12];
     fixed[0] = family.number();
     let request = Request::new("list routes", Message::new(RTM_GETROUTE, 0).fixed(&fixed));
-    let routes = socket.dump(&request, |kind, payload| (kind == RTM_NEWROUTE).then(|| parse(payload)).flatten())?;
+    let routes =
+        socket.dump(&request, |kind, payload| (kind == RTM_NEWROUTE).then(|| parse(payload)).flatten())?;
     Ok(routes.into_iter().filter(|r| r.table != Some(TABLE_LOCAL)).collect())
 }
 

@@ -3,7 +3,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 
 use crate::error::{Error, Result};
 use crate::sockopt;
@@ -106,7 +108,11 @@ impl Socket {
     }
 
     /// Asks for a list and hands each entry to `each`. A list that changed while it was read is read again.
-    pub fn dump<T>(&mut self, request: &Request, mut each: impl FnMut(u16, &[u8]) -> Option<T>) -> Result<Vec<T>> {
+    pub fn dump<T>(
+        &mut self,
+        request: &Request,
+        mut each: impl FnMut(u16, &[u8]) -> Option<T>,
+    ) -> Result<Vec<T>> {
         const ATTEMPTS: usize = 10;
         let mut found = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -151,7 +157,12 @@ impl Socket {
     /// Sends bytes that are already sealed, and returns every acknowledgement that is waiting afterwards.
     ///
     /// The kernel answers netfilter batches before `send` returns, so nothing is waited for.
-    pub(crate) fn exchange(&mut self, op: &str, bytes: &[u8], each: &mut dyn FnMut(u32, Errno, Option<String>)) -> Result<()> {
+    pub(crate) fn exchange(
+        &mut self,
+        op: &str,
+        bytes: &[u8],
+        each: &mut dyn FnMut(u32, Errno, Option<String>),
+    ) -> Result<()> {
         send(&self.fd, bytes, SendFlags::empty()).map_err(|errno| Error::system(op, errno))?;
         loop {
             match recv(&self.fd, &mut self.buf[..], RecvFlags::DONTWAIT) {

@@ -42,9 +42,9 @@ macro_rules! needs_rig {
 /// The reference plugins, if they were built.
 pub fn reference() -> Option<PathBuf> {
     let given = std::env::var_os("CNI_REFERENCE").map(PathBuf::from);
-    let cache = std::env::var_os("KEELSON_PARTS").map(PathBuf::from).or_else(|| {
-        Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/keelson/parts"))
-    });
+    let cache = std::env::var_os("KEELSON_PARTS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/keelson/parts")));
     let found = given.or_else(|| Some(cache?.join("cni-reference-v1.9.1")))?;
     found.join("bridge").is_file().then_some(found)
 }
@@ -103,7 +103,11 @@ impl Ended {
     pub fn expect_code(&self, code: u64, what: &str) {
         assert!(!self.ok, "{what} should have failed, but said {}", self.stdout);
         assert_eq!(self.json["code"], code, "{what}: {}", self.stdout);
-        assert!(self.json["msg"].is_string() && self.json["cniVersion"].is_string(), "{what}: {}", self.stdout);
+        assert!(
+            self.json["msg"].is_string() && self.json["cniVersion"].is_string(),
+            "{what}: {}",
+            self.stdout
+        );
     }
 }
 
@@ -122,7 +126,9 @@ impl Rig {
         let far = format!("/proc/{}/fd/{}", std::process::id(), rig.outside.fd().as_raw_fd());
         sh("ip link set lo up");
         sh(&format!("ip link add uplink type veth peer name eth0 netns {far}"));
-        sh("ip addr add 192.0.2.1/24 dev uplink && ip addr add 2001:db8::1/64 dev uplink nodad && ip link set uplink up");
+        sh(
+            "ip addr add 192.0.2.1/24 dev uplink && ip addr add 2001:db8::1/64 dev uplink nodad && ip link set uplink up",
+        );
         rig.outside
             .run(|| {
                 sh("ip link set lo up && ip addr add 192.0.2.2/24 dev eth0 && ip addr add 2001:db8::2/64 dev eth0 nodad && ip link set eth0 up");
@@ -137,7 +143,14 @@ impl Rig {
     }
 
     /// A plugin's process with the usual environment, not started.
-    pub fn command(&self, plugins: &Path, plugin: &str, command: &str, container: &str, netns: &str) -> Command {
+    pub fn command(
+        &self,
+        plugins: &Path,
+        plugin: &str,
+        command: &str,
+        container: &str,
+        netns: &str,
+    ) -> Command {
         let mut process = Command::new(plugins.join(plugin));
         process
             .env_clear()
@@ -160,7 +173,14 @@ impl Rig {
         self.run_at(&self.plugins, plugin, command, conf, container)
     }
 
-    pub fn run_at(&self, plugins: &Path, plugin: &str, command: &str, conf: &Value, container: &Container) -> Ended {
+    pub fn run_at(
+        &self,
+        plugins: &Path,
+        plugin: &str,
+        command: &str,
+        conf: &Value,
+        container: &Container,
+    ) -> Ended {
         feed(self.command(plugins, plugin, command, &container.id, &container.path()), &conf.to_string())
     }
 
@@ -197,7 +217,8 @@ pub fn sh(line: &str) -> String {
 #[track_caller]
 pub fn sh_json(line: &str) -> Value {
     let text = sh(line);
-    serde_json::from_str(if text.trim().is_empty() { "[]" } else { &text }).unwrap_or_else(|e| panic!("{line}: {e}: {text}"))
+    serde_json::from_str(if text.trim().is_empty() { "[]" } else { &text })
+        .unwrap_or_else(|e| panic!("{line}: {e}: {text}"))
 }
 
 /// Does something inside a namespace.

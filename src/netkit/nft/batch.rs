@@ -54,7 +54,8 @@ impl Batch {
 
     /// Makes the table unless it is there.
     pub fn table(&mut self, table: Table) -> &mut Self {
-        let mut m = Message::new(kind(message::NEWTABLE), flags::CREATE).fixed(&header(table.family as u8, 0));
+        let mut m =
+            Message::new(kind(message::NEWTABLE), flags::CREATE).fixed(&header(table.family as u8, 0));
         m.attr_str(a::TABLE_NAME, table.name);
         self.push(format!("create nf_tables table {table}"), m)
     }
@@ -68,7 +69,8 @@ impl Batch {
     /// Makes a chain unless it is there. A base chain needs a hook; do not declare one again without need,
     /// as the kernel takes many milliseconds for it.
     pub fn chain(&mut self, table: Table, name: &str, hook: Option<Hook>) -> &mut Self {
-        let mut m = Message::new(kind(message::NEWCHAIN), flags::CREATE).fixed(&header(table.family as u8, 0));
+        let mut m =
+            Message::new(kind(message::NEWCHAIN), flags::CREATE).fixed(&header(table.family as u8, 0));
         m.attr_str(a::CHAIN_TABLE, table.name).attr_str(a::CHAIN_NAME, name);
         if let Some(hook) = hook {
             m.nest(a::CHAIN_HOOK, |m| {

@@ -37,40 +37,91 @@ pub enum NatFamily {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// Loads the layer-three protocol, one byte.
-    NfProto { to: u32 },
+    NfProto {
+        to: u32,
+    },
     /// Loads the layer-four protocol, one byte.
-    L4Proto { to: u32 },
+    L4Proto {
+        to: u32,
+    },
     /// Loads the name of the interface a packet came in by, sixteen bytes.
-    InputName { to: u32 },
+    InputName {
+        to: u32,
+    },
     /// Loads the name of the interface a packet leaves by, sixteen bytes.
-    OutputName { to: u32 },
+    OutputName {
+        to: u32,
+    },
     /// Loads the packet's mark, four bytes.
-    Mark { to: u32 },
+    Mark {
+        to: u32,
+    },
     /// Loads bytes of the Ethernet header.
-    Link { offset: u32, len: u32, to: u32 },
+    Link {
+        offset: u32,
+        len: u32,
+        to: u32,
+    },
     /// Loads bytes of the IP header.
-    Network { offset: u32, len: u32, to: u32 },
+    Network {
+        offset: u32,
+        len: u32,
+        to: u32,
+    },
     /// Loads bytes of the TCP, UDP or SCTP header.
-    Transport { offset: u32, len: u32, to: u32 },
+    Transport {
+        offset: u32,
+        len: u32,
+        to: u32,
+    },
     /// Loads the type of the destination address, four bytes: RTN_LOCAL is 2.
-    DestinationType { to: u32 },
+    DestinationType {
+        to: u32,
+    },
     /// Loads the status bits of the connection, four bytes.
-    ConnectionStatus { to: u32 },
+    ConnectionStatus {
+        to: u32,
+    },
     /// Keeps only the bits of a register that are set in the mask.
-    And { reg: u32, mask: Vec<u8> },
-    Cmp { reg: u32, op: Compare, value: Vec<u8> },
+    And {
+        reg: u32,
+        mask: Vec<u8>,
+    },
+    Cmp {
+        reg: u32,
+        op: Compare,
+        value: Vec<u8>,
+    },
     /// Compares a big-endian number with a range, both ends included.
-    InRange { reg: u32, op: Compare, from: Vec<u8>, to: Vec<u8> },
+    InRange {
+        reg: u32,
+        op: Compare,
+        from: Vec<u8>,
+        to: Vec<u8>,
+    },
     /// Looks a key up in a set.
-    InSet { set: String, key: u32 },
+    InSet {
+        set: String,
+        key: u32,
+    },
     /// Looks a key up in a map of verdicts and follows what is found.
-    FollowMap { map: String, key: u32 },
+    FollowMap {
+        map: String,
+        key: u32,
+    },
     /// Puts a constant into a register.
-    Load { to: u32, value: Vec<u8> },
+    Load {
+        to: u32,
+        value: Vec<u8>,
+    },
     Verdict(Verdict),
     Masquerade,
     /// Rewrites the destination from registers.
-    Dnat { family: NatFamily, addr: u32, port: u32 },
+    Dnat {
+        family: NatFamily,
+        addr: u32,
+        port: u32,
+    },
 }
 
 const PAYLOAD_LINK: u32 = 0;

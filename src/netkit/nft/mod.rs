@@ -9,7 +9,9 @@ mod read;
 
 pub use batch::{Batch, ElementValue, Hook};
 pub use expr::{Compare, Expr, NatFamily, REG_VERDICT, Verdict, register};
-pub use read::{FoundElement, FoundRule, chain_exists, element, generation, list_chains, list_rules, table_exists};
+pub use read::{
+    FoundElement, FoundRule, chain_exists, element, generation, list_chains, list_rules, table_exists,
+};
 
 /// The address family of a table; numbers as in linux/netfilter.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

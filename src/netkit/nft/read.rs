@@ -25,9 +25,10 @@ pub struct FoundElement {
 pub fn generation(socket: &mut Socket) -> Result<u32> {
     let m = Message::new(kind(message::GETGEN), 0).fixed(&header(0, 0));
     let replies = socket.call(Request::new("read the nf_tables generation", m))?;
-    let id = replies.iter().find(|r| r.kind == kind(message::NEWGEN)).and_then(|r| {
-        wire::find(r.payload.get(4..)?, GENERATION_ID).and_then(|v| wire::read_be32(v, 0))
-    });
+    let id = replies
+        .iter()
+        .find(|r| r.kind == kind(message::NEWGEN))
+        .and_then(|r| wire::find(r.payload.get(4..)?, GENERATION_ID).and_then(|v| wire::read_be32(v, 0)));
     Ok(id.unwrap_or(0))
 }
 
@@ -51,7 +52,8 @@ pub fn list_rules(socket: &mut Socket, table: Table, chain: &str) -> Result<Vec<
     let rules = socket.dump(&request, |found, payload| {
         let body = payload.get(4..).filter(|_| found == kind(message::NEWRULE))?;
         // Old kernels ignore the filter in the request.
-        let named = |attribute, name: &str| wire::find(body, attribute).map(wire::text).as_deref() == Some(name);
+        let named =
+            |attribute, name: &str| wire::find(body, attribute).map(wire::text).as_deref() == Some(name);
         if !named(a::RULE_TABLE, table.name) || !named(a::RULE_CHAIN, chain) {
             return None;
         }
