@@ -67,16 +67,27 @@ fn pod_cgroups(root: &str) -> Vec<String> {
     cgroups::below(root).into_iter().filter(is_pod).collect()
 }
 
-/// The runtime's shims, recognised by the socket they report to. The dead that nobody reaped yet do not count.
+/// The runtime's shims that still hold processes, recognised by the socket they report to.
+///
+/// An empty one does not count: containerd forgets a shim that it was just starting when the caller goes away, and no
+/// agent can do anything about that.
 pub fn shims_of(socket: &Path) -> Vec<u32> {
     let mark = socket.display().to_string();
-    let processes = entries(Path::new("/proc")).into_iter().filter_map(|n| n.parse::<u32>().ok());
+    let processes: Vec<u32> =
+        entries(Path::new("/proc")).into_iter().filter_map(|n| n.parse().ok()).collect();
+    let parents: Vec<u32> = processes.iter().filter_map(|pid| parent_of(*pid)).collect();
     let is_shim = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
         line.contains("containerd-shim") && line.contains(&mark)
     };
-    processes.filter(is_shim).collect()
+    processes.into_iter().filter(|pid| is_shim(pid) && parents.contains(pid)).collect()
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may hold anything; the state and the parent follow it.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn short(id: &str) -> &str {
