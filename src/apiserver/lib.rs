@@ -35,5 +35,5 @@ pub use lease::{LeaseKeeper, LeaseSettings};
 pub use node::RegisteredNode;
 pub use objects::{ObjectCache, ObjectKey, ObjectKind};
 pub use pod_watch::PodEvent;
-pub use services::{RuntimeClassCache, ServiceCache, ServiceInfo, ServicePort};
+pub use services::{RuntimeClassCache, ServiceCache};
 pub use tokens::{Token, TokenCache, TokenSpec};

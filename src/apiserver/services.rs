@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use keelson_core::env::{ServiceEnv, ServicePort};
 use kube::core::Request;
 use kube::core::params::GetParams;
 use tokio::sync::watch;
@@ -15,25 +16,7 @@ use crate::client::{Api, Pace};
 use crate::error::ApiError;
 use crate::follow::{Scope, Update, follow, forget_bulk};
 
-/// A Service with a cluster IP, as far as environment variables need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceInfo {
-    pub namespace: String,
-    pub name: String,
-    pub cluster_ip: String,
-    pub ports: Vec<ServicePort>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServicePort {
-    /// Empty for a Service's only port.
-    pub name: String,
-    pub port: i32,
-    /// TCP, UDP or SCTP.
-    pub protocol: String,
-}
-
-type Services = BTreeMap<(String, String), Arc<ServiceInfo>>;
+type Services = BTreeMap<(String, String), Arc<ServiceEnv>>;
 
 /// All Services of the cluster that have an address, kept small.
 #[derive(Clone)]
@@ -72,7 +55,7 @@ impl ServiceCache {
     }
 
     /// The Services of a namespace, and `kubernetes` of the default one, which every pod is told of.
-    pub fn visible_in(&self, namespace: &str) -> Vec<Arc<ServiceInfo>> {
+    pub fn visible_in(&self, namespace: &str) -> Vec<Arc<ServiceEnv>> {
         let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
         let own = services.values().filter(|service| service.namespace == namespace);
         let master = services.get(&("default".to_owned(), "kubernetes".to_owned()));
@@ -116,7 +99,7 @@ async fn keep(api: Api, services: Arc<RwLock<Services>>, synced: watch::Sender<b
     }
 }
 
-fn key(service: &ServiceInfo) -> (String, String) {
+fn key(service: &ServiceEnv) -> (String, String) {
     (service.namespace.clone(), service.name.clone())
 }
 
@@ -126,7 +109,7 @@ fn full_name(service: &Service) -> (String, String) {
 }
 
 /// None for a Service without an address of its own (headless, ExternalName, not yet given one).
-fn info(service: Service) -> Option<ServiceInfo> {
+fn info(service: Service) -> Option<ServiceEnv> {
     let (namespace, name) = full_name(&service);
     let spec = service.spec?;
     let cluster_ip = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None")?;
@@ -135,7 +118,7 @@ fn info(service: Service) -> Option<ServiceInfo> {
         port: port.port,
         protocol: port.protocol.unwrap_or_else(|| "TCP".to_owned()),
     });
-    Some(ServiceInfo { namespace, name, cluster_ip, ports: ports.collect() })
+    Some(ServiceEnv { namespace, name, cluster_ip, ports: ports.collect() })
 }
 
 /// RuntimeClasses by name. Their handler cannot be changed once created, so one that was found is found for good.

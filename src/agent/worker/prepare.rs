@@ -1,11 +1,9 @@
 //! Everything that a container needs before the runtime is asked to make it: image, environment, mounts, configuration.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{Container, Pod};
 use keelson_core::desired::{DesiredPod, PodSource};
 use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
-use keelson_core::env::{EnvInput, ServiceEnv, ServicePort, environment};
+use keelson_core::env::{EnvInput, ServiceEnv, environment};
 use keelson_core::expand::expand;
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
@@ -217,19 +215,7 @@ impl Worker {
         if desired.source == PodSource::Api {
             api.services.synced().await;
         }
-        let visible = api.services.visible_in(desired.namespace());
-        let port = |p: &keelson_apiserver::ServicePort| ServicePort {
-            name: p.name.clone(),
-            port: p.port,
-            protocol: p.protocol.clone(),
-        };
-        let service = |s: Arc<keelson_apiserver::ServiceInfo>| ServiceEnv {
-            namespace: s.namespace.clone(),
-            name: s.name.clone(),
-            cluster_ip: s.cluster_ip.clone(),
-            ports: s.ports.iter().map(port).collect(),
-        };
-        visible.into_iter().map(service).collect()
+        api.services.visible_in(desired.namespace()).iter().map(|s| (**s).clone()).collect()
     }
 
     /// The hosts file is ours unless the pod mounts its own. It is rewritten for every container that starts.
