@@ -76,7 +76,7 @@ fn attach(work: &mut Work<'_>, ipam: Option<&Delegate>, made: &mut Made) -> Resu
         vlan = gateway::ensure(&mut work.host, &bridge, &work.conf, &gateways)?;
         masquerade(work, &result, made)?;
         if result.ips.iter().any(|ip| !ip.address.is_v4()) {
-            container::settle(&mut work.inside, &inner)?;
+            container::settle(&mut work.inside, &inner, &work.conf)?;
         }
     } else if work.conf.container_interface {
         port::carry_out(&mut work.inside, vec![link::set_up(&inner)])?;

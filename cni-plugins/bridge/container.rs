@@ -32,7 +32,7 @@ pub fn configure(
 }
 
 /// Waits until no IPv6 address of the link is tentative any more.
-pub fn settle(socket: &mut Socket, link: &Link) -> Result<(), Failure> {
+pub fn settle(socket: &mut Socket, link: &Link, conf: &BridgeConf) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE_PATIENCE;
     let mut pause = Duration::from_micros(200);
     loop {
@@ -47,8 +47,10 @@ pub fn settle(socket: &mut Socket, link: &Link) -> Result<(), Failure> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            // A link without carrier cannot find out, and need not.
-            return match link::get_by_name(socket, &link.name)?.operational {
+            // Without detection the kernel is only late, as it is when hundreds of links are made at once.
+            // A link without carrier cannot detect anything, and need not.
+            let detects = conf.duplicate_detection && link::get_by_name(socket, &link.name)?.operational;
+            return match detects {
                 false => Ok(()),
                 true => Err(Failure::internal(format!(
                     "the IPv6 addresses of {} are still tentative after {} s",

@@ -11,8 +11,8 @@ use super::plan;
 use crate::owner::Owner;
 use crate::skel::{Attachment, Failure};
 
-/// How long a port may take to come up, all in all.
-const PORT_PATIENCE: Duration = Duration::from_millis(2550);
+/// How long a port may take to come up. It takes seconds only when hundreds are made at once.
+const PORT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Finds the bridge, or makes it.
 pub fn ensure_bridge(socket: &mut Socket, conf: &BridgeConf) -> Result<Link, Failure> {
