@@ -175,3 +175,27 @@ fn a_spoofed_mac_is_not_let_through() {
     }
     nothing_is_left(&rig, "podnet");
 }
+
+#[test]
+fn no_process_is_started_on_the_default_path() {
+    needs_rig!();
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("skipped: it needs strace, to see processes being started");
+        return;
+    }
+    let rig = Rig::new();
+    let conf = bridge_conf(&rig);
+    let a = Container::new("a");
+    for command in ["ADD", "DEL"] {
+        let plain = rig.command(&rig.plugins, "bridge", command, &a.id, &a.path());
+        let mut process = std::process::Command::new("strace");
+        process.args(["-qq", "-f", "-o"]).arg(rig.dir.path().join("trace")).args(["-e", "trace=process"]);
+        process.arg(rig.plugins.join("bridge")).env_clear();
+        process.envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        process.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        rig::feed(process, &conf.to_string()).expect_ok(command);
+        let trace = std::fs::read_to_string(rig.dir.path().join("trace")).unwrap();
+        assert_eq!(trace.matches("execve").count(), 1, "{command}: {trace}");
+        assert!(!trace.contains("clone") && !trace.contains("fork"), "{command}: {trace}");
+    }
+}

@@ -7,6 +7,7 @@
 mod cases;
 mod leases;
 mod observe;
+mod ports;
 #[path = "../rig/mod.rs"]
 mod rig;
 
@@ -64,6 +65,8 @@ fn compare(case: &str, path: &str, theirs: &Value, ours: &Value, different: &mut
 /// The differences that are meant; the README says why.
 fn is_meant(case: &str, path: &str) -> bool {
     match path {
+        // The reference's loopback gives results of old versions in the newest one's shape.
+        _ if case.starts_with("loopback 0.") => path.starts_with("/result/"),
         // The bridge's MAC is set when it is made, and so does not follow the ports.
         "/result/interfaces" => {
             ["no gateway", "layer two only", "no container interface"].iter().any(|c| case.starts_with(c))
@@ -76,6 +79,9 @@ fn is_meant(case: &str, path: &str) -> bool {
         _ if path.ends_with("/files/last_reserved_ip.0") => {
             case.starts_with("requested outside") || case.starts_with("requested two")
         }
+        // The reference's nftables backend masquerades the container's own address only, and has no masqAll.
+        _ if case.starts_with("nftables: all masqueraded") => path.starts_with("/from"),
+        "/from another container" => case.starts_with("nftables:"),
         _ => false,
     }
 }

@@ -32,7 +32,7 @@ pub fn obstacle() -> Option<&'static str> {
 #[macro_export]
 macro_rules! needs_rig {
     () => {
-        if let Some(why) = rig::obstacle() {
+        if let Some(why) = $crate::rig::obstacle() {
             eprintln!("skipped: {why}");
             return;
         }
