@@ -28,7 +28,7 @@ test:
 	cargo build --workspace --bins
 	cargo test --workspace
 
-bench: build
+bench: build bench-cni
 	cargo run --release -p keelson-tests --bin bench
 
 install: build
