@@ -132,7 +132,10 @@ pub(crate) fn container(
             return None;
         }
     };
-    let state = container_state(status.state, id.as_str());
+    let state = match container_state(status.state, id.as_str()) {
+        ContainerState::Exited if start_was_cut_off(status) => ContainerState::Created,
+        state => state,
+    };
     let ended = state == ContainerState::Exited;
     let annotation = |key: &str| status.annotations.get(key).cloned();
     let seconds = |key: &str| status.annotations.get(key).and_then(|text| text.parse().ok());
@@ -176,6 +179,12 @@ pub(crate) fn container(
         sandbox_id,
         name,
     })
+}
+
+/// Whoever asked for the start went away before it was done, so the runtime gave it up and calls that an exit. Nothing
+/// of the container ever ran: it is no more than created. A start that failed by itself is another matter.
+fn start_was_cut_off(status: &proto::ContainerStatus) -> bool {
+    status.reason == "StartError" && status.started_at <= 0 && status.message.contains("context canceled")
 }
 
 /// Empty unless it lies in the directory of the pod's logs: whoever may read a container's log would be shown any file
@@ -227,4 +236,27 @@ fn timestamp(nanoseconds: i64) -> Timestamp {
 
 fn happened(nanoseconds: i64) -> Option<Timestamp> {
     (nanoseconds > 0).then(|| timestamp(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_start_that_was_given_up_counts_as_never_started() {
+        let status = |reason: &str, started_at: i64, message: &str| proto::ContainerStatus {
+            reason: reason.into(),
+            started_at,
+            message: message.into(),
+            ..Default::default()
+        };
+        for (name, status, expected) in [
+            ("the caller went away", status("StartError", 0, "failed to start task: context canceled"), true),
+            ("the command does not exist", status("StartError", 0, "exec: \"nope\": not found"), false),
+            ("it ran and was cancelled", status("StartError", 1, "context canceled"), false),
+            ("it failed by itself", status("Error", 0, "context canceled"), false),
+        ] {
+            assert_eq!(start_was_cut_off(&status), expected, "{name}");
+        }
+    }
 }
