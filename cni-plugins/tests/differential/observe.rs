@@ -82,7 +82,13 @@ fn normalizer(container: &Container) -> Normalizer {
     let mut words = BTreeMap::from([(container.path(), "NETNS".to_owned())]);
     let inner = inside(&container.netns, || sh_json("ip -j link show eth0"));
     let bridge = sh_json("ip -j link show br0");
-    for (link, label) in [(&inner[0], "MAC of eth0"), (&bridge[0], "MAC of br0")] {
+    let vlan = vlan_interface();
+    for (link, label) in
+        [(&inner[0], "MAC of eth0"), (&bridge[0], "MAC of br0"), (&vlan[0], "MAC of br0.100")]
+    {
+        if link.is_null() {
+            continue;
+        }
         let mac = link["address"].as_str().unwrap();
         // A MAC that was asked for is compared as it is.
         if !mac.starts_with("0a:58:") {
@@ -167,6 +173,20 @@ fn container_state() -> Value {
     })
 }
 
+/// The gateway's interface in the containers' VLAN, or nothing.
+fn vlan_interface() -> Value {
+    sh_json("ip -j link show dev br0.100 2>/dev/null || true")
+}
+
+/// The VLANs of all ports, in no particular order.
+fn vlans() -> Value {
+    let list = sh_json("bridge -j vlan show");
+    let mut all: Vec<String> =
+        list.as_array().unwrap().iter().map(|port| port["vlans"].to_string()).collect();
+    all.sort();
+    json!(all)
+}
+
 fn ports() -> Vec<Value> {
     let links = sh_json("ip -j -d link show type veth");
     links.as_array().unwrap().iter().filter(|l| l["master"].is_string()).cloned().collect()
@@ -188,6 +208,8 @@ fn host_state() -> Value {
     json!({
         "bridge": parts(&bridge, &["mtu", "operstate", "promiscuity", "flags"]),
         "addresses": addresses("br0"),
+        "addresses in the VLAN": if vlan_interface()[0].is_null() { Value::Null } else { addresses("br0.100") },
+        "vlans": vlans(),
         "ports": ports,
         "routes": routes(),
         "settings": settings(&names),
