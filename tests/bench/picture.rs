@@ -38,14 +38,11 @@ fn panel(out: &mut String, row: &Row, x: f64, y: f64) {
         row.what,
         row.unit
     );
-    for (n, (who, value)) in row.values.iter().enumerate() {
+    let shown = row.values.iter().filter_map(|(who, value)| Some((who, (*value)?)));
+    for (n, (who, value)) in shown.enumerate() {
         let top = y + 26.0 + n as f64 * STEP;
         let middle = top + BAR / 2.0 + 4.5;
         let _ = writeln!(out, "<text x=\"{x}\" y=\"{middle}\" fill=\"#3d4a57\">{who}</text>");
-        let Some(value) = value else {
-            let _ = writeln!(out, "<text x=\"{}\" y=\"{middle}\" fill=\"#9aa5b1\">none</text>", x + LABEL);
-            continue;
-        };
         let length = (value / largest * (WIDTH - LABEL - 90.0)).max(1.0);
         let colour = match *who {
             FLOOR => "#9aa5b1",
@@ -58,7 +55,7 @@ fn panel(out: &mut String, row: &Row, x: f64, y: f64) {
              <text x=\"{:.1}\" y=\"{middle}\" fill=\"#1b2733\">{}</text>",
             x + LABEL,
             x + LABEL + length + 6.0,
-            number(*value)
+            number(value)
         );
     }
 }

@@ -64,7 +64,10 @@ fn outside(suites: Vec<&Definition>) -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while let Some(suite) = lock(&waiting).pop_front() {
+                loop {
+                    // In a statement of its own, so that the lock is not held while the suite runs.
+                    let next = lock(&waiting).pop_front();
+                    let Some(suite) = next else { break };
                     let outcome = one(suite, alone);
                     lock(&outcomes).push((suite.name, outcome));
                 }
