@@ -46,12 +46,28 @@ fn carry_out(w: &mut World, action: &Action) {
     }
 }
 
+/// What the pod waits for comes about: an init container that runs succeeds.
+fn init_containers_end(w: &mut World) -> bool {
+    let mut ended = false;
+    for c in &mut w.observed.containers {
+        if c.state == ContainerState::Running && ["i1", "i2"].contains(&c.name.as_str()) {
+            c.state = ContainerState::Exited;
+            c.finished_at = Some(at(990));
+            ended = true;
+        }
+    }
+    ended
+}
+
 /// Rounds of planning and acting until nothing is left to do; `stops` cuts a round short, as a crash does.
 fn settle(w: &mut World, stops: &[usize]) -> usize {
     for round in 0..60 {
         w.facts.lifecycle = advance(Some(&w.desired), &w.observed, &w.facts);
         let plan = plan(&w.desired, &w.observed, &w.facts);
         if plan.actions.is_empty() {
+            if init_containers_end(w) {
+                continue;
+            }
             return round;
         }
         let most = stops.get(round).copied().unwrap_or(usize::MAX);
