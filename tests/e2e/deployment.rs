@@ -20,6 +20,8 @@ use serde_json::json;
 
 const REPLICAS: i32 = 30;
 const ROUNDS: u32 = 25;
+/// These end by themselves; all other containers are to last.
+const INITS: [&str; 2] = ["first", "second"];
 const LIMIT: Duration = Duration::from_secs(90);
 
 pub async fn body(suite: &mut Suite) -> Result<()> {
@@ -71,15 +73,16 @@ async fn in_peace(cluster: &Cluster, node: &Node) -> Result<()> {
 /// Each fall and rise takes a few kills, at instants that the dice choose.
 async fn scaling_under_fire(cluster: &Cluster, node: &mut Node, rounds: &mut Rounds) -> Result<()> {
     for _ in 0..2 {
+        rounds.running.clear();
         scale(cluster, REPLICAS).await?;
         for _ in 0..4 {
             rounds.kill_and_restart(node, 2_500).await?;
         }
         wait_available(cluster, REPLICAS).await?;
+        rounds.all_still_run(node).await?;
         nothing_restarted(cluster, node).await?;
         rounds.kill_and_restart(node, 200).await?;
         scale(cluster, 0).await?;
-        rounds.going_down();
         for _ in 0..2 {
             rounds.kill_and_restart(node, 1_500).await?;
         }
@@ -98,16 +101,17 @@ async fn pods_under_fire(cluster: &Cluster, node: &mut Node, rounds: &mut Rounds
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {
                 "terminationGracePeriodSeconds": 2,
-                "initContainers": [shell("first", "exit 0"), shell("second", "exit 0")],
+                "initContainers": INITS.map(|name| shell(name, "exit 0")),
                 "containers": [sleeper("a"), sleeper("b")],
             },
         });
+        rounds.running.clear();
         pods.create(manifest).await?;
         rounds.kill_and_restart(node, 1_200).await?;
         pods.wait_ready(&name, LIMIT).await?;
+        rounds.all_still_run(node).await?;
         nothing_restarted(cluster, node).await?;
         pods.api.delete(&name, &DeleteParams::default()).await?;
-        rounds.going_down();
         if rounds.left > 0 {
             rounds.kill_and_restart(node, 600).await?;
         }
@@ -131,15 +135,22 @@ impl Rounds {
         self.left = self.left.saturating_sub(1);
         tokio::time::sleep(Duration::from_millis(self.dice.below(window))).await;
         node.agent.kill()?;
-        for container in node.runtime.containers().await?.into_iter().filter(|c| c.running) {
-            self.running.insert(container.id, container.pod);
-        }
+        let seen = node.runtime.containers().await?;
+        let lasting = seen.into_iter().filter(|c| c.running && !INITS.contains(&c.name.as_str()));
+        self.running.extend(lasting.map(|c| (c.id, c.pod)));
         node.agent.restart().await
     }
 
-    /// From here on containers are meant to end.
-    fn going_down(&mut self) {
-        self.running.clear();
+    /// Whatever ran at a kill runs still, as the same container.
+    async fn all_still_run(&self, node: &Node) -> Result<()> {
+        let now = node.runtime.containers().await?;
+        for (id, pod) in &self.running {
+            ensure!(
+                now.iter().any(|c| c.id == *id && c.running),
+                "container {id} of {pod} ran at a kill and no longer does"
+            );
+        }
+        Ok(())
     }
 }
 

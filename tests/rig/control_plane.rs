@@ -204,7 +204,7 @@ impl ControlPlane {
             if let Some(apiserver) = &mut self.apiserver {
                 apiserver.check_alive()?;
             }
-            let request = tonic::codegen::http::Request::get("/readyz").body(vec![])?;
+            let request = http::Request::get("/readyz").body(vec![])?;
             Ok(client.request_text(request).await? == "ok")
         })
         .await?;
