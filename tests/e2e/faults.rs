@@ -22,7 +22,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         folder(suite.dir(), &format!("case-{number}"))
     };
     let case = "a watch that is too old, cut in half or silent loses no pod";
-    suite.case(case, LIMIT * 2, bad_watches(&dir(suite)?)).await;
+    suite.case(case, LIMIT * 4, bad_watches(&dir(suite)?)).await;
     let case = "429, 409, 500 and a lost answer on the way of a status lose no update";
     suite.case(case, LIMIT * 2, bad_patches(&dir(suite)?)).await;
     let case = "away at the start and for a while, the apiserver is caught up with";
@@ -127,7 +127,8 @@ async fn bad_watches(dir: &Path) -> Result<()> {
     stage.api.close_watches();
     stage.api.remove("pods", "default", "pod-0");
     stage.api.compact();
-    until_true("the removed pod's sandbox is gone", LIMIT, async || {
+    // Four failures in a row have stretched the back-off by now.
+    until_true("the removed pod's sandbox is gone", LIMIT * 3, async || {
         let names =
             stage.cri.sandbox_ids().into_iter().filter_map(|id| stage.cri.sandbox_config(&id)?.metadata);
         Ok(!names.into_iter().any(|m| m.name == "pod-0"))

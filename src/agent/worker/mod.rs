@@ -23,7 +23,7 @@ use keelson_core::backoff::Backoff;
 use keelson_core::desired::{DesiredPod, Lifecycle, TerminationReason};
 use keelson_core::facts::{CleanUp, Facts, VolumesState, Waiting};
 use keelson_core::ids::{ContainerId, PodUid};
-use keelson_core::observed::{ContainerState, ObservedPod};
+use keelson_core::observed::{ContainerState, ObservedPod, SandboxState};
 use keelson_core::plan::{self, Plan};
 use keelson_cri::{PodHint, observe_pod};
 use tokio::sync::{Notify, watch};
@@ -266,8 +266,19 @@ impl Worker {
             }
         }
         self.look_retry.succeeded();
+        self.forgive_the_sandbox();
         self.read_termination_messages().await;
         Ok(())
+    }
+
+    /// What could not be made or started in a sandbox that is dead now may be tried at once in the next one.
+    fn forgive_the_sandbox(&mut self) {
+        let dead = self.observed.latest_sandbox().is_some_and(|s| s.state == SandboxState::NotReady);
+        if dead {
+            let by_sandbox =
+                |w: &Waiting| ["CreateContainerError", "RunContainerError"].contains(&w.reason.as_str());
+            self.waiting.retain(|_, w| !by_sandbox(w));
+        }
     }
 
     /// After a restart of the agent a crash loop goes on where it was.
