@@ -43,7 +43,7 @@ impl Floor {
     /// The same for many at once: how long until all run, and until all are stopped.
     pub async fn many(&self, count: u32) -> Result<Took> {
         let began = Instant::now();
-        let starts = (0..count).map(|n| async move { self.start(&format!("many-{n}")).await });
+        let starts = (0..count).map(|n| async move { self.start(&format!("many-{count}-{n}")).await });
         let made = futures::future::try_join_all(starts).await?;
         let start = began.elapsed();
         let began = Instant::now();
