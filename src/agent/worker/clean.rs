@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use keelson_core::desired::{Lifecycle, PodSource, TerminationReason};
 use keelson_core::facts::VolumesState;
 use keelson_core::ids::ContainerId;
+use keelson_core::observed::{ContainerState, ObservedContainer};
 
 use super::Worker;
 use super::execute::Stop;
@@ -56,6 +57,19 @@ impl Worker {
     pub(super) async fn remove_container(&mut self, id: &ContainerId) -> Result<(), Stop> {
         let gone = self.observed.containers.iter().find(|c| c.id == *id).cloned();
         let done = self.ctx.runtime.remove_container(id).await;
+        if done.is_err()
+            && let Some(stuck) = gone.as_ref().filter(|c| self.only_its_sandbox_can_end(c))
+        {
+            // A start that was given up half-way can leave a task that only ends with the sandbox around it. Nothing
+            // runs there, so nothing is lost with it.
+            let sandbox = stuck.sandbox_id.clone();
+            tracing::warn!(container = %id, %sandbox, "an unborn container cannot be removed; its sandbox goes with it");
+            let stopped = self.ctx.runtime.stop_sandbox(&sandbox).await;
+            self.checked("stop sandbox", stopped)?;
+            let removed = self.ctx.runtime.remove_sandbox(&sandbox).await;
+            self.checked("remove sandbox", removed)?;
+            return Err(Stop::Interrupted);
+        }
         self.checked("remove container", done)?;
         if let Some(c) = gone {
             let (namespace, pod) = (self.observed.namespace.clone(), self.observed.name.clone());
@@ -73,6 +87,11 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    fn only_its_sandbox_can_end(&self, c: &ObservedContainer) -> bool {
+        let beside = self.observed.running().any(|r| r.sandbox_id == c.sandbox_id);
+        c.state == ContainerState::Created && !(beside && self.lifecycle.is_syncing())
     }
 
     pub(super) async fn unmount_volumes(&mut self) -> Result<(), Stop> {
