@@ -49,7 +49,12 @@ impl Floor {
         let began = Instant::now();
         futures::future::try_join_all(made.iter().map(|(sandbox, container)| self.stop(sandbox, container)))
             .await?;
-        Ok(Took { start, stop: began.elapsed() })
+        let stop = began.elapsed();
+        futures::future::try_join_all(
+            made.iter().map(|(sandbox, container)| self.remove(sandbox, container)),
+        )
+        .await?;
+        Ok(Took { start, stop })
     }
 
     async fn start(&self, name: &str) -> Result<(String, String)> {
