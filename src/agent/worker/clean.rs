@@ -91,7 +91,9 @@ impl Worker {
 
     fn only_its_sandbox_can_end(&self, c: &ObservedContainer) -> bool {
         let beside = self.observed.running().any(|r| r.sandbox_id == c.sandbox_id);
-        c.state == ContainerState::Created && !(beside && self.lifecycle.is_syncing())
+        // A start that is still being given up passes by itself; only what keeps failing is stuck.
+        let persistent = self.retry.failures >= 4;
+        persistent && c.state == ContainerState::Created && !(beside && self.lifecycle.is_syncing())
     }
 
     pub(super) async fn unmount_volumes(&mut self) -> Result<(), Stop> {
