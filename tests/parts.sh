@@ -76,7 +76,7 @@ kubernetes_module() {
 # The suite itself, the program that runs it several times at once, and the programs of its stand-in images.
 e2e_suite() { # dir outdir
   (cd "$1" && export CGO_ENABLED=0 GOFLAGS=-mod=mod &&
-    go test -c -trimpath -ldflags "-s -w $(kubernetes_version)" -o "$2/e2e.test" k8s.io/kubernetes/test/e2e)
+    go test -c -vet=off -trimpath -ldflags "-s -w $(kubernetes_version)" -o "$2/e2e.test" k8s.io/kubernetes/test/e2e)
   go_build "$1" "$2" "" k8s.io/kubernetes/test/images/{agnhost,nonewprivs} github.com/onsi/ginkgo/v2/ginkgo
 }
 
