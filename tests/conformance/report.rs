@@ -16,7 +16,8 @@ pub struct Outcome {
 
 /// What ran, of the JSON report that the suite's runner writes.
 pub fn read(path: &Path) -> Result<Vec<Outcome>> {
-    let text = std::fs::read(path).with_context(|| format!("the suite left no report at {}", path.display()))?;
+    let text =
+        std::fs::read(path).with_context(|| format!("the suite left no report at {}", path.display()))?;
     let report: Value = serde_json::from_slice(&text)?;
     let specs = report.as_array().into_iter().flatten().filter_map(|r| r["SpecReports"].as_array()).flatten();
     let mut all: Vec<Outcome> = specs.filter_map(outcome).collect();
@@ -63,7 +64,9 @@ pub fn keep_logs(from: &Path, to: &Path) -> Result<()> {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let path = entry.path();
             let kind = entry.file_type()?;
-            if kind.is_dir() && !matches!(entry.file_name().to_str(), Some("root" | "state" | "etcd" | "pod-logs")) {
+            if kind.is_dir()
+                && !matches!(entry.file_name().to_str(), Some("root" | "state" | "etcd" | "pod-logs"))
+            {
                 waiting.push(path);
             } else if kind.is_file() && path.extension().is_some_and(|e| e == "log") {
                 std::fs::copy(&path, to.join(entry.file_name()))?;
