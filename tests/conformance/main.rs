@@ -59,9 +59,9 @@ async fn body(suite: &mut Suite) -> Result<()> {
     print!("{}", report::table(&results));
     println!("logs: {}", out.display());
     ran?;
-    ensure!(results.iter().any(|r| r.passed), "no test was chosen by FOCUS");
+    ensure!(!results.is_empty(), "no test has the words of FOCUS in its name, or SKIP leaves none");
     let failed = results.iter().filter(|r| !r.passed).count();
-    ensure!(failed == 0, "{failed} of {} tests failed", results.len());
+    suite.tally(results.len() - failed, failed);
     Ok(())
 }
 
