@@ -1,4 +1,5 @@
-//! Carries out what a probe or a lifecycle hook asks for: an HTTP request, a TCP connection, a command, a pause.
+//! Carries out what a probe or a lifecycle hook asks for: an HTTP request, a TCP connection, a gRPC health
+//! check, a command, a pause.
 //! Who asks, and what the answer means, is decided elsewhere.
 
 use std::net::IpAddr;
@@ -7,14 +8,14 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, TCPSocketAction};
+use k8s_openapi::api::core::v1::{Container, GRPCAction, HTTPGetAction, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use keelson_core::ids::ContainerId;
 use keelson_core::probe::Outcome;
 use keelson_cri::{ErrorKind, Runtime};
 use tokio::net::TcpStream;
 
-use crate::insecure_tls;
+use crate::{grpc_health, insecure_tls};
 
 /// An answer longer than this proves nothing more, and must not fill the agent's memory.
 const BODY_LIMIT: usize = 10 * 1024;
@@ -52,6 +53,21 @@ pub async fn tcp(place: &Place, action: &TCPSocketAction, timeout: Duration) -> 
         Ok(Ok(_)) => Outcome::Success,
         Ok(Err(e)) => Outcome::Failure(format!("dial tcp {target}: {e}")),
         Err(_) => Outcome::Failure(format!("dial tcp {target}: no answer within {}s", timeout.as_secs())),
+    }
+}
+
+pub async fn grpc(place: &Place, action: &GRPCAction, timeout: Duration) -> Outcome {
+    let target = match address(place, None, &IntOrString::Int(action.port)) {
+        Ok(t) => t,
+        Err(e) => return Outcome::Unknown(e),
+    };
+    let service = action.service.as_deref().unwrap_or_default();
+    match tokio::time::timeout(timeout, grpc_health::check(&target, service)).await {
+        Ok(Ok(())) => Outcome::Success,
+        Ok(Err(e)) => Outcome::Failure(format!("gRPC health of {target}: {e}")),
+        Err(_) => {
+            Outcome::Failure(format!("gRPC health of {target}: no answer within {}s", timeout.as_secs()))
+        }
     }
 }
 

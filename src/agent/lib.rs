@@ -6,6 +6,7 @@
 mod admission;
 mod context;
 mod desired_store;
+mod grpc_health;
 mod handler;
 mod images;
 mod insecure_tls;

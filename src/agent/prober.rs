@@ -179,13 +179,10 @@ impl Task {
             handler::http(&self.place, http, timeout).await
         } else if let Some(tcp) = &self.probe.tcp_socket {
             handler::tcp(&self.place, tcp, timeout).await
+        } else if let Some(grpc) = &self.probe.grpc {
+            handler::grpc(&self.place, grpc, timeout).await
         } else {
-            let what = if self.probe.grpc.is_some() {
-                "gRPC probes are not supported yet"
-            } else {
-                "the probe has no handler"
-            };
-            Outcome::Unknown(format!("container {}: {what}", self.place.spec.name))
+            Outcome::Unknown(format!("container {}: the probe has no handler", self.place.spec.name))
         }
     }
 }
