@@ -16,6 +16,7 @@ use keelson_host::logs::LogDirs;
 use tokio::sync::watch;
 
 use crate::images::Images;
+use crate::pulse::Pulse;
 use crate::status_writer::StatusWriter;
 use crate::view::View;
 
@@ -31,6 +32,7 @@ pub struct Context {
     pub events: EventRecorder,
     pub statuses: StatusWriter,
     pub view: View,
+    pub pulse: Pulse,
     pub capacity: NodeCapacity,
     /// What the node has and is, as admission and the downward API see it.
     pub node: watch::Receiver<NodeView>,

@@ -6,6 +6,7 @@
 mod admission;
 mod context;
 mod desired_store;
+mod handle;
 mod handler;
 mod images;
 mod insecure_tls;
@@ -15,10 +16,12 @@ mod node_loop;
 mod orphans;
 mod pod_loop;
 mod prober;
+pub mod pulse;
 mod run;
 mod status_writer;
 mod supervisor;
 pub mod view;
 mod worker;
 
+pub use handle::NodeHandle;
 pub use run::{AgentError, Hooks, run};

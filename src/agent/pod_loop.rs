@@ -78,6 +78,7 @@ impl PodLoop {
         mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connected = true;
         loop {
+            state.ctx.pulse.pod_loop_turned();
             let mut mirrors_due = false;
             tokio::select! {
                 event = next(&mut self.api) => {

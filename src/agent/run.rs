@@ -23,16 +23,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::context::{ApiParts, Context};
+use crate::handle::NodeHandle;
 use crate::images::Images;
 use crate::machine::MachineFacts;
 use crate::node_loop::{NodeLoop, node_addresses, reserved};
 use crate::pod_loop::{PodEvents, PodLoop};
+use crate::pulse::Pulse;
 use crate::status_writer::StatusWriter;
 use crate::view::View;
 
 /// What the process around the agent lends it.
 pub struct Hooks {
     pub view: View,
+    pub pulse: Pulse,
+    /// Called once, when the parts are there that the node's API is made of, before the first pod is touched.
+    pub built: Box<dyn FnOnce(NodeHandle) + Send>,
     /// Called once, when everything that can be started has been.
     pub ready: Box<dyn FnOnce() + Send>,
     pub shutdown: CancellationToken,
@@ -87,6 +92,7 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         capacity: machine.node_capacity(),
         runtime: runtime.clone(),
         view: hooks.view,
+        pulse: hooks.pulse,
         node: view.clone(),
         features: watch::Sender::new(Default::default()),
         settings,
@@ -98,6 +104,8 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         host_ips,
         runtime_name,
     });
+
+    (hooks.built)(NodeHandle::new(ctx.clone()));
 
     let mut tasks = JoinSet::new();
     let node_loop = NodeLoop {

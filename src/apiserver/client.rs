@@ -83,6 +83,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) enum Pace {
     Limited,
     Events,
+    /// Questions that strangers cause.
+    Reviews,
     /// For heartbeats, which must not wait behind a crowd of pods.
     Urgent,
 }
@@ -97,6 +99,7 @@ struct Shared {
     node_name: String,
     bucket: TokenBucket,
     event_bucket: TokenBucket,
+    review_bucket: TokenBucket,
     timings: Timings,
     connection: RwLock<(Arc<Connection>, Instant)>,
 }
@@ -113,6 +116,7 @@ impl Api {
                 node_name: options.node_name.clone(),
                 bucket: TokenBucket::new(options.qps, options.burst),
                 event_bucket: TokenBucket::new(options.event_qps, options.event_burst),
+                review_bucket: TokenBucket::new(options.qps, options.burst),
                 timings: options.timings.clone(),
                 connection: RwLock::new((Arc::new(connection), Instant::now())),
             }),
@@ -149,6 +153,7 @@ impl Api {
             match pace {
                 Pace::Limited => self.shared.bucket.take().await,
                 Pace::Events => self.shared.event_bucket.take().await,
+                Pace::Reviews => self.shared.review_bucket.take().await,
                 Pace::Urgent => {}
             }
             let error = match self.once(operation, request.clone()).await {

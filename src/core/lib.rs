@@ -17,6 +17,7 @@ pub mod hash;
 pub mod ids;
 pub mod manifest;
 pub mod node;
+pub mod node_api;
 pub mod observed;
 pub mod plan;
 pub mod probe;

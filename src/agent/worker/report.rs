@@ -45,7 +45,7 @@ impl Worker {
     pub(super) fn publish(&mut self, desired: &DesiredPod, facts: &Facts) {
         let status = status::derive(desired, &self.observed, facts);
         let row = status::view_row(desired, &status);
-        self.ctx.view.set(&self.uid, row);
+        self.ctx.view.set(&self.uid, row, Some(desired.pod.clone()));
         if status != self.previous {
             self.previous = status.clone();
         }

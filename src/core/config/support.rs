@@ -2,22 +2,13 @@
 
 /// Fields that are read, checked and shown, but change nothing yet.
 pub const NOT_ACTED_ON: &[&str] = &[
-    "enableServer",
     "syncFrequency",
     "httpCheckFrequency",
     "staticPodURL",
     "staticPodURLHeader",
-    "address",
-    "readOnlyPort",
-    "tlsCertFile",
-    "tlsPrivateKeyFile",
-    "tlsCipherSuites",
     "tlsCurvePreferences",
-    "tlsMinVersion",
     "rotateCertificates",
     "serverTLSBootstrap",
-    "authentication",
-    "authorization",
     "registryPullQPS",
     "registryBurst",
     "imagePullCredentialsVerificationPolicy",

@@ -65,7 +65,7 @@ volumeStatsAggPeriod: 0s
     assert!(!settings.standalone && settings.register_node);
     assert_eq!(
         settings.not_acted_on,
-        ["rotateCertificates (kubelet.yaml:43)", "authentication (kubelet.yaml:4)"]
+        ["rotateCertificates (kubelet.yaml:43)"]
     );
 }
 
