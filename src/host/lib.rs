@@ -12,6 +12,7 @@ pub mod mountinfo;
 pub mod path_error;
 pub mod resolv;
 pub mod static_pods;
+pub mod system_logs;
 pub mod tree;
 pub mod volumes;
 

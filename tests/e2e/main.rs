@@ -1,5 +1,6 @@
 //! End to end, on real parts: what a node must do, shown on a real runtime and a real control plane.
 
+mod api;
 mod deployment;
 mod faults;
 mod features;
@@ -29,6 +30,7 @@ const SUITES: &[Definition] = &[
         body: |s| Box::pin(runtime_faults::body(s)),
     },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "api", needs: CLUSTER, wants: &[], body: |s| Box::pin(api::body(s)) },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition {
         name: "machine",

@@ -103,6 +103,11 @@ impl ControlPlane {
         )
     }
 
+    /// A certificate of this cluster for a user of any name and groups.
+    pub fn user_pair(&self, file: &str, user: &str, groups: &[&str]) -> Result<Pair> {
+        self.authority.pair(file, user, groups, &[])
+    }
+
     pub fn ca_file(&self) -> PathBuf {
         self.authority.ca_file()
     }

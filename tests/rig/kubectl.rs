@@ -13,11 +13,21 @@ use crate::process::output_of;
 #[derive(Clone)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Kubectl {
     pub fn new(kubeconfig: &Path) -> Self {
-        Self { kubeconfig: kubeconfig.into() }
+        Self { kubeconfig: kubeconfig.into(), variables: vec![] }
+    }
+
+    /// One that streams over SPDY, as older ones do; the usual one uses WebSockets.
+    pub fn over_spdy(&self) -> Self {
+        let variables = vec![
+            ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
+            ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"),
+        ];
+        Self { variables, ..self.clone() }
     }
 
     pub async fn run(&self, args: &[&str]) -> Result<String> {
@@ -39,8 +49,20 @@ impl Kubectl {
         Ok(())
     }
 
-    fn command(&self) -> Result<Command> {
-        let mut command = Command::new(Part::Kubectl.program()?);
+    /// For what is not just run to its end. Dies when dropped.
+    pub fn command(&self) -> Result<Command> {
+        self.command_in(Command::new(Part::Kubectl.program()?))
+    }
+
+    /// kubectl as the controlling process of the terminal that is its input.
+    pub fn command_with_terminal(&self) -> Result<Command> {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(Part::Kubectl.program()?);
+        self.command_in(command)
+    }
+
+    fn command_in(&self, mut command: Command) -> Result<Command> {
+        command.envs(self.variables.iter().copied());
         command.arg("--kubeconfig").arg(&self.kubeconfig).env("HOME", "/nonexistent").kill_on_drop(true);
         Ok(command)
     }

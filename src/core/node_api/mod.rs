@@ -3,9 +3,11 @@
 
 pub mod access;
 pub mod exposure;
+pub mod log_query;
 pub mod path;
 pub mod query;
 pub mod route;
+pub mod streams;
 pub mod subject;
 
 pub use access::{Access, access};

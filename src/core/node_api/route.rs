@@ -24,6 +24,24 @@ pub enum Endpoint {
     Checkpoint(OfContainer),
 }
 
+impl Endpoint {
+    /// Refused where enableDebuggingHandlers is false: whatever reaches into containers or the machine's files.
+    pub fn is_debugging(&self) -> bool {
+        matches!(
+            self,
+            Self::Exec(_)
+                | Self::Attach(_)
+                | Self::Run(_)
+                | Self::PortForward(_)
+                | Self::ContainerLogs(_)
+                | Self::RunningPods
+                | Self::Configz
+                | Self::Logs(_)
+                | Self::Checkpoint(_)
+        )
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfPod {
     pub namespace: String,

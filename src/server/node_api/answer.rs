@@ -17,7 +17,6 @@ use super::tls::Tls;
 use crate::reply::{Reply, text};
 
 /// A request that has passed both checks, as an endpoint gets it.
-#[allow(dead_code)] // not every endpoint needs all of it
 pub(crate) struct Call {
     pub endpoint: Endpoint,
     pub query: Query,

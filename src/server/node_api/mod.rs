@@ -15,6 +15,7 @@ mod endpoints;
 mod listener;
 mod seats;
 mod self_signed;
+mod streaming;
 mod tls;
 
 #[cfg(test)]

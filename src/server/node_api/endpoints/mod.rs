@@ -1,8 +1,13 @@
 //! What is served, one file an endpoint. A call gets here only after both checks.
 
+mod checkpoint;
 mod configz;
+mod exec;
 mod health;
+mod lookup;
 mod pods;
+mod port_forward;
+mod system_logs;
 
 use std::sync::Arc;
 
@@ -11,34 +16,47 @@ use keelson_agent::NodeHandle;
 use keelson_core::node_api::Endpoint;
 
 use super::answer::{Call, Endpoints};
+use super::streaming::Streaming;
 use crate::reply::{Reply, text};
+
+/// What all endpoints share.
+struct Shared {
+    node: NodeHandle,
+    streaming: Streaming,
+}
 
 /// The endpoints of this node.
 pub(super) fn of(node: NodeHandle) -> Endpoints {
-    let node = Arc::new(node);
+    let idle = node.settings().kubelet.streaming_connection_idle_timeout.get();
+    let shared = Arc::new(Shared { node, streaming: Streaming::new(idle) });
     Arc::new(move |call| {
-        let node = node.clone();
-        Box::pin(async move { serve(&node, call).await })
+        let shared = shared.clone();
+        Box::pin(async move { serve(&shared, call).await })
     })
 }
 
-async fn serve(node: &NodeHandle, call: Call) -> Response<Reply> {
-    match &call.endpoint {
-        Endpoint::Healthz(check) => health::answer(node, check.as_deref(), &call.query),
-        Endpoint::Pods => pods::ordered(node),
-        Endpoint::RunningPods => pods::running(node).await,
-        Endpoint::Configz => configz::answer(node),
+async fn serve(shared: &Shared, call: Call) -> Response<Reply> {
+    let Shared { node, streaming } = shared;
+    if call.endpoint.is_debugging() && !node.settings().kubelet.enable_debugging_handlers {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n");
+    }
+    let answered = match call.endpoint.clone() {
+        Endpoint::Healthz(check) => Ok(health::answer(node, check.as_deref(), &call.query)),
+        Endpoint::Pods => Ok(pods::ordered(node)),
+        Endpoint::RunningPods => Ok(pods::running(node).await),
+        Endpoint::Configz => Ok(configz::answer(node)),
+        Endpoint::Exec(of) => exec::exec(node, streaming, &of, call).await,
+        Endpoint::Attach(of) => exec::attach(node, streaming, &of, call).await,
+        Endpoint::Run(of) => exec::run(node, &of, call).await,
+        Endpoint::PortForward(of) => port_forward::answer(node, streaming, &of, call).await,
+        Endpoint::Logs(parts) => Ok(system_logs::answer(node, parts, call).await),
+        Endpoint::Checkpoint(of) => checkpoint::answer(node, &of, call).await,
         Endpoint::ContainerLogs(_)
         | Endpoint::StatsSummary
         | Endpoint::Metrics
         | Endpoint::MetricsCadvisor
         | Endpoint::MetricsResource
-        | Endpoint::MetricsProbes
-        | Endpoint::Exec(_)
-        | Endpoint::Attach(_)
-        | Endpoint::Run(_)
-        | Endpoint::PortForward(_)
-        | Endpoint::Logs(_)
-        | Endpoint::Checkpoint(_) => text(StatusCode::NOT_IMPLEMENTED, "not served by this version\n"),
-    }
+        | Endpoint::MetricsProbes => Ok(text(StatusCode::NOT_IMPLEMENTED, "not served by this version\n")),
+    };
+    answered.unwrap_or_else(|refused| *refused)
 }
