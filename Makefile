@@ -31,6 +31,13 @@ test:
 bench: build bench-cni
 	cargo run --release -p keelson-tests --bin bench
 
+# The public e2e suite's tests of a node. FOCUS= and SKIP= choose others, AT_ONCE= how many run beside each other.
+conformance:
+	@packaging/deps.sh test
+	packaging/pause/build.sh $(TARGET)/pause
+	cargo build -p keelson -p keelson-cni -p keelson-tests --bin keelson --bin keelson-cni --bin conformance
+	FOCUS="$(FOCUS)" SKIP="$(SKIP)" AT_ONCE="$(AT_ONCE)" $(TARGET)/debug/conformance
+
 install: build
 	install -D -m 0755 $(TARGET)/release/keelson $(DESTDIR)/usr/bin/keelson
 	install -D -m 0644 packaging/systemd/keelson.service $(DESTDIR)/usr/lib/systemd/system/keelson.service
@@ -42,4 +49,4 @@ install: build
 	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
 	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
 
-.PHONY: build run stop test bench install
+.PHONY: build run stop test bench conformance install

@@ -21,13 +21,14 @@ say() { printf 'parts: %s\n' "$*" >&2; }
 
 version_of() {
   case $1 in
-    kube-apiserver|kube-scheduler|kube-controller-manager|kubelet|kubectl) echo $K8S ;;
+    kube-apiserver|kube-scheduler|kube-controller-manager|kubelet|kubectl|e2e-suite) echo $K8S ;;
     etcd) echo $ETCD ;;
     containerd) echo $CONTAINERD ;;
     cni-reference) echo $PLUGINS ;;
     cnitool) echo $CNITOOL ;;
     flanneld) echo $FLANNEL ;;
     machine) machine_version ;;
+    e2e-rootfs) debian ;;
     *) say "unknown part '$1'; --list shows the known ones"; return 2 ;;
   esac
 }
@@ -39,7 +40,10 @@ machine_version() {
   [ -n "$kernel" ] || { say "cannot tell which kernel Debian has: apt-get update first"; return 2; }
   echo "$kernel"
 }
-ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld machine"
+# The root of the stand-in images: what the suite's pods call inside of them.
+ROOTFS_PACKAGES=bash-static,ca-certificates,curl,dnsutils,iproute2,iputils-ping,netcat-openbsd,nginx-light,procps
+debian() { . /etc/os-release; echo "${VERSION_CODENAME:-bookworm}"; }
+ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld machine e2e-suite e2e-rootfs"
 
 # One line every 20 s while a build runs, so that a first run never looks hung.
 with_progress() {
@@ -69,6 +73,26 @@ kubernetes_module() {
     scratch_module "$dir" k8s.io/kubernetes "$K8S"
 }
 
+# The suite itself, the program that runs it several times at once, and the programs of its stand-in images.
+e2e_suite() { # dir outdir
+  (cd "$1" && export CGO_ENABLED=0 GOFLAGS=-mod=mod &&
+    go test -c -vet=off -trimpath -ldflags "-s -w $(kubernetes_version)" -o "$2/e2e.test" k8s.io/kubernetes/test/e2e)
+  go_build "$1" "$2" "" k8s.io/kubernetes/test/images/{agnhost,nonewprivs} github.com/onsi/ginkgo/v2/ginkgo
+}
+
+kubernetes_version() {
+  echo "-X k8s.io/component-base/version.gitVersion=$K8S -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/client-go/pkg/version.gitVersion=$K8S"
+}
+
+e2e_rootfs() { # outdir
+  local root=$1/root
+  debootstrap --variant=minbase --include="$ROOTFS_PACKAGES" "$(debian)" "$root"
+  tar -C "$root" --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' --exclude='./var/lib/apt/lists/*' \
+    --exclude='./var/cache/apt/*' --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' \
+    -cf "$1/rootfs.tar" .
+  rm -rf "$root"
+}
+
 go_build() { # dir outdir ldflags package...
   local dir=$1 out=$2 ld=$3; shift 3
   (cd "$dir" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
@@ -81,7 +105,12 @@ build() {
     kube-*|kubelet|kubectl)
       kubernetes_module "$work/mod"
       with_progress "$part $K8S" "$log" go_build "$work/mod" "$work/out" \
-        "-X k8s.io/component-base/version.gitVersion=$K8S -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/client-go/pkg/version.gitVersion=$K8S" "k8s.io/kubernetes/cmd/$part" ;;
+        "$(kubernetes_version)" "k8s.io/kubernetes/cmd/$part" ;;
+    e2e-suite)
+      kubernetes_module "$work/mod"
+      with_progress "the public e2e suite $K8S" "$log" e2e_suite "$work/mod" "$work/out" ;;
+    e2e-rootfs)
+      with_progress "the root of the suite's images" "$log" e2e_rootfs "$work/out" ;;
     etcd)
       scratch_module "$work/mod" go.etcd.io/etcd/server/v3 $ETCD </dev/null
       with_progress "etcd $ETCD" "$log" go_build "$work/mod" "$work/out" "" go.etcd.io/etcd/server/v3
@@ -113,7 +142,7 @@ where() { echo "$CACHE/$1-$(version_of "$1")"; }
 given() { # a directory that already has the part, from outside
   local part=$1 path
   if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$part" ]; then echo "$KUBEBUILDER_ASSETS"; return; fi
-  case $part in kubectl|containerd|cni-reference|machine) return 1 ;; esac
+  case $part in kubectl|containerd|cni-reference|machine|e2e-*) return 1 ;; esac
   path=$(command -v "$part" 2>/dev/null) || return 1
   case $part in
     etcd) "$path" --version 2>/dev/null | grep -qE 'etcd Version: 3\.(5|6)' || return 1 ;;
@@ -132,7 +161,7 @@ for p in "$@"; do
   if d=$(given "$p"); then echo "$d"; continue; fi
   d=$(where "$p")
   if [ ! -d "$d" ]; then
-    [ "$p" = machine ] || command -v go >/dev/null || { say "cannot build $p: Go is not installed (1.26 or newer), and neither KUBEBUILDER_ASSETS nor PATH has it"; exit 3; }
+    [ "$p" = machine ] || [ "$p" = e2e-rootfs ] || command -v go >/dev/null || { say "cannot build $p: Go is not installed (1.26 or newer), and neither KUBEBUILDER_ASSETS nor PATH has it"; exit 3; }
     exec 9>"$CACHE/.lock-$p"; flock 9   # two test runs on one machine build a part once
     [ -d "$d" ] || build "$p" "$d"
     exec 9>&-

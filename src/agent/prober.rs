@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Probe};
+use k8s_openapi::api::core::v1::Probe;
 use keelson_core::facts::ProbeVerdicts;
 use keelson_core::ids::ContainerId;
 use keelson_core::probe::{Outcome, ProbeKind, ProbeSettings, ProbeState};
@@ -123,7 +123,7 @@ impl Task {
                 let outcome = self.probe_once().await;
                 (self.report)(&self.place.spec.name, self.kind, &outcome);
                 let next = state.step(&self.settings, &outcome);
-                self.settle(state, next, &outcome);
+                self.settle(state, next);
                 if self.kind == ProbeKind::Startup && next.passing {
                     return;
                 }
@@ -150,7 +150,7 @@ impl Task {
         lock(&self.verdicts).get(&self.place.container).is_none_or(|v| v.started)
     }
 
-    fn settle(&self, before: ProbeState, after: ProbeState, outcome: &Outcome) {
+    fn settle(&self, before: ProbeState, after: ProbeState) {
         {
             let mut all = lock(&self.verdicts);
             let Some(v) = all.get_mut(&self.place.container) else { return };
@@ -161,7 +161,6 @@ impl Task {
                 ProbeKind::Liveness => {}
             }
             if after.condemns(self.kind, &self.settings) && !before.condemns(self.kind, &self.settings) {
-                let _ = outcome;
                 v.unhealthy = Some(format!("failed {} probe", self.kind.word()));
             }
             if *v == old {
@@ -186,13 +185,9 @@ impl Task {
             } else {
                 "the probe has no handler"
             };
-            Outcome::Unknown(format!("container {}: {what}", container_name(&self.place.spec)))
+            Outcome::Unknown(format!("container {}: {what}", self.place.spec.name))
         }
     }
-}
-
-fn container_name(c: &Container) -> &str {
-    &c.name
 }
 
 /// A part of `period` that is the same for one container every time and differs between containers.

@@ -74,6 +74,7 @@ async fn body(suite: &mut Suite) -> Result<()> {
     for contender in &contenders {
         figures.set_cpu_per_pod(contender.name, contender.cpu_per_pod());
     }
+    println!("\n{}", report::table(&figures, many));
     for count in [many / 10, many] {
         println!("{count} at once");
         figures.set_floor_many(count, floor.many(count).await?);

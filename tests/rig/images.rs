@@ -22,10 +22,10 @@ pub fn pack_standard(dir: &Path) -> Result<PathBuf> {
     let busybox = busybox_layer()?;
     let path = dir.join("images.tar");
     let mut archive = Archive::default();
-    archive.add(BUSYBOX, &busybox, json!({"Cmd": ["sh"]}))?;
-    archive.add(BUSYBOX_NEXT, &busybox, json!({"Cmd": ["sh"], "Labels": {"next": "yes"}}))?;
-    archive.add(NAMED_USER, &busybox, json!({"Cmd": ["sh"], "User": "nobody"}))?;
-    archive.add(PAUSE, &pause_layer()?, json!({"Entrypoint": ["/pause"]}))?;
+    archive.add(BUSYBOX, &[&busybox], json!({"Cmd": ["sh"]}))?;
+    archive.add(BUSYBOX_NEXT, &[&busybox], json!({"Cmd": ["sh"], "Labels": {"next": "yes"}}))?;
+    archive.add(NAMED_USER, &[&busybox], json!({"Cmd": ["sh"], "User": "nobody"}))?;
+    archive.add(PAUSE, &[&pause_layer()?], json!({"Entrypoint": ["/pause"]}))?;
     archive.write(&path)?;
     Ok(path)
 }
@@ -38,23 +38,30 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds an image of one layer (a tar stream) under `name`.
-    pub fn add(&mut self, name: &str, layer: &[u8], config: Value) -> Result<()> {
-        let diff = self.blob(layer);
+    /// Adds an image of these layers (tar streams) under `name`. A layer that several images share is kept once.
+    pub fn add(&mut self, name: &str, layers: &[&[u8]], config: Value) -> Result<()> {
+        let digests: Vec<String> = layers.iter().map(|layer| self.blob(layer)).collect();
+        let descriptors: Vec<Value> = digests
+            .iter()
+            .zip(layers)
+            .map(|(digest, layer)| {
+                json!({"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": layer.len()})
+            })
+            .collect();
         let mut config_section = json!({"Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"]});
         if let (Some(into), Value::Object(from)) = (config_section.as_object_mut(), config) {
             into.extend(from);
         }
         let config = serde_json::to_vec(&json!({
             "architecture": architecture(), "os": "linux", "config": config_section,
-            "rootfs": {"type": "layers", "diff_ids": [diff]},
+            "rootfs": {"type": "layers", "diff_ids": digests},
         }))?;
         let config_digest = self.blob(&config);
         let manifest = serde_json::to_vec(&json!({
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": config_digest,
                        "size": config.len()},
-            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": diff, "size": layer.len()}],
+            "layers": descriptors,
         }))?;
         let digest = self.blob(&manifest);
         self.manifests.push(json!({
@@ -68,7 +75,7 @@ impl Archive {
 
     fn blob(&mut self, data: &[u8]) -> String {
         let hex: String = Sha256::digest(data).iter().map(|b| format!("{b:02x}")).collect();
-        self.blobs.insert(hex.clone(), data.to_vec());
+        self.blobs.entry(hex.clone()).or_insert_with(|| data.to_vec());
         format!("sha256:{hex}")
     }
 
@@ -86,12 +93,46 @@ impl Archive {
     }
 }
 
+/// A layer in the making.
+pub struct Layer(tar::Builder<Vec<u8>>);
+
+impl Default for Layer {
+    fn default() -> Self {
+        Self(tar::Builder::new(vec![]))
+    }
+}
+
+impl Layer {
+    pub fn directory(&mut self, name: &str, mode: u32) -> Result<&mut Self> {
+        directory(&mut self.0, name, mode)?;
+        Ok(self)
+    }
+
+    pub fn file(&mut self, name: &str, data: &[u8], mode: u32) -> Result<&mut Self> {
+        entry(&mut self.0, name, data, mode)?;
+        Ok(self)
+    }
+
+    pub fn link(&mut self, name: &str, to: &str) -> Result<&mut Self> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        header.set_mode(0o777);
+        self.0.append_link(&mut header, name, to)?;
+        Ok(self)
+    }
+
+    pub fn done(self) -> Result<Vec<u8>> {
+        Ok(self.0.into_inner()?)
+    }
+}
+
 fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
 /// The static busybox of the machine with a link for each of its tools, and the few files a user database needs.
-fn busybox_layer() -> Result<Vec<u8>> {
+pub fn busybox_layer() -> Result<Vec<u8>> {
     let program = busybox()?;
     let out = std::process::Command::new(&program).arg("--list").output()?;
     let tools = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -115,7 +156,7 @@ fn busybox_layer() -> Result<Vec<u8>> {
 }
 
 /// The project's own pause program where it was built, else busybox asleep under that name.
-fn pause_layer() -> Result<Vec<u8>> {
+pub fn pause_layer() -> Result<Vec<u8>> {
     let mut tar = tar::Builder::new(vec![]);
     if let Some(pause) = own_pause() {
         entry(&mut tar, "pause", &fs::read(pause)?, 0o755)?;

@@ -18,6 +18,8 @@ pub enum Part {
     Containerd2,
     CniReference,
     Machine,
+    E2eSuite,
+    E2eRootfs,
 }
 
 /// What a control plane consists of.
@@ -37,6 +39,8 @@ impl Part {
             Part::Containerd2 => "containerd",
             Part::CniReference => "cni-reference",
             Part::Machine => "machine",
+            Part::E2eSuite => "e2e-suite",
+            Part::E2eRootfs => "e2e-rootfs",
         }
     }
 

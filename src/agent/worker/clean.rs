@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use keelson_core::desired::{Lifecycle, PodSource, TerminationReason};
 use keelson_core::facts::VolumesState;
 use keelson_core::ids::ContainerId;
@@ -11,43 +11,46 @@ use keelson_core::observed::{ContainerState, ObservedContainer};
 use super::Worker;
 use super::execute::Stop;
 
+/// A start whose caller died is being given up for so long, and the container cannot be removed in that time: containerd
+/// takes 5 s for it, more on a busy machine. What cannot be removed after that is stuck.
+const GIVING_UP: SignedDuration = SignedDuration::from_secs(30);
+
 impl Worker {
     /// Runs `work` unless an order comes in that makes it pointless: the pod is deleted, or its grace cut short.
     /// `None` if it was given up.
     pub(super) async fn unless_urgent<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut orders = self.orders.clone();
         let lifecycle = self.lifecycle.clone();
-        let urgent = async move {
-            loop {
-                {
-                    let order = orders.borrow_and_update();
-                    let deletion = match &order.desired {
-                        None => Some(1),
-                        Some(d) => d
-                            .pod
-                            .metadata
-                            .deletion_timestamp
-                            .as_ref()
-                            .map(|_| d.pod.metadata.deletion_grace_period_seconds.unwrap_or(30).max(1)),
-                    };
-                    let urgent = match (&lifecycle, deletion) {
-                        (Lifecycle::Syncing, d) => d.is_some(),
-                        // Only if it would really end sooner; orders repeat themselves.
-                        (Lifecycle::Terminating { deadline, reason }, Some(grace)) => {
-                            let sooner = Timestamp::now().checked_add(jiff::SignedDuration::from_secs(grace));
-                            *reason != TerminationReason::Orphaned && sooner.is_ok_and(|s| s < *deadline)
+        let urgent =
+            async move {
+                loop {
+                    {
+                        let order = orders.borrow_and_update();
+                        let deletion =
+                            match &order.desired {
+                                None => Some(1),
+                                Some(d) => d.pod.metadata.deletion_timestamp.as_ref().map(|_| {
+                                    d.pod.metadata.deletion_grace_period_seconds.unwrap_or(30).max(1)
+                                }),
+                            };
+                        let urgent = match (&lifecycle, deletion) {
+                            (Lifecycle::Syncing, d) => d.is_some(),
+                            // Only if it would really end sooner; orders repeat themselves.
+                            (Lifecycle::Terminating { deadline, reason }, Some(grace)) => {
+                                let sooner = Timestamp::now().checked_add(SignedDuration::from_secs(grace));
+                                *reason != TerminationReason::Orphaned && sooner.is_ok_and(|s| s < *deadline)
+                            }
+                            _ => false,
+                        };
+                        if urgent {
+                            return;
                         }
-                        _ => false,
-                    };
-                    if urgent {
-                        return;
+                    }
+                    if orders.changed().await.is_err() {
+                        std::future::pending::<()>().await;
                     }
                 }
-                if orders.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        };
+            };
         tokio::select! {
             done = work => Some(done),
             () = urgent => None,
@@ -91,8 +94,8 @@ impl Worker {
 
     fn only_its_sandbox_can_end(&self, c: &ObservedContainer) -> bool {
         let beside = self.observed.running().any(|r| r.sandbox_id == c.sandbox_id);
-        // A start that is still being given up passes by itself; only what keeps failing is stuck.
-        let persistent = self.retry.failures >= 4;
+        let persistent =
+            self.retry.failures >= 4 && Timestamp::now().duration_since(c.created_at) > GIVING_UP;
         persistent && c.state == ContainerState::Created && !(beside && self.lifecycle.is_syncing())
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::LifecycleHandler;
 use keelson_core::ids::ContainerId;
 use keelson_core::plan::Kill;
 
@@ -18,7 +18,6 @@ const LEAST_GRACE: i64 = 2;
 
 impl Worker {
     pub(super) async fn kill_containers(&mut self, kills: Vec<Kill>) -> Result<(), Stop> {
-        let desired = self.last_desired.clone();
         let mut jobs = vec![];
         for kill in &kills {
             let first = self.pre_stopped.insert(kill.id.clone());
@@ -30,10 +29,7 @@ impl Worker {
             jobs.push((kill.clone(), handler, place));
         }
         let ctx = self.ctx.clone();
-        let pod = desired.as_ref().map(|d| d.pod.clone());
-        let all = join_all(
-            jobs.into_iter().map(|(kill, handler, place)| one(&ctx, pod.as_deref(), kill, handler, place)),
-        );
+        let all = join_all(jobs.into_iter().map(|(kill, handler, place)| one(&ctx, kill, handler, place)));
         let done = match self.unless_urgent(all).await {
             Some(done) => done,
             None => return Err(Stop::Interrupted),
@@ -85,13 +81,7 @@ struct Outcome {
     stopped: Result<(), keelson_cri::CriError>,
 }
 
-async fn one(
-    ctx: &Context,
-    _pod: Option<&Pod>,
-    kill: Kill,
-    handler: Option<LifecycleHandler>,
-    place: Option<Place>,
-) -> Outcome {
+async fn one(ctx: &Context, kill: Kill, handler: Option<LifecycleHandler>, place: Option<Place>) -> Outcome {
     let began = Instant::now();
     let mut hook_failure = None;
     let mut grace = kill.grace_seconds;
