@@ -4,12 +4,13 @@
 mod access;
 mod hostile;
 mod ports;
+mod standalone;
 mod streams;
 mod views;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
@@ -44,11 +45,29 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     access::run(suite, &cluster, &node).await;
     views::run(suite, &cluster, &node).await;
     hostile::run(suite, &cluster, &node).await;
+    standalone::run(suite, &cluster).await;
     for (protocol, kubectl) in kubectls(&cluster) {
         streams::run(suite, &cluster, &node, protocol, &kubectl).await;
         ports::run(suite, &kubectl, protocol).await;
     }
+    older_runtime(suite, &cluster).await;
     node.agent.check_alive()
+}
+
+/// The distribution's containerd has a streaming server of its own age.
+async fn older_runtime(suite: &mut Suite, cluster: &Cluster) {
+    let streams = async {
+        let node = cluster.join("older", 2, Kind::Distribution, json!({})).await?;
+        let pods = cluster.pods();
+        pods.create(pod("aged", node.agent.node(), json!([sleeper("main")]))).await?;
+        pods.wait_ready("aged", LIMIT).await?;
+        for (protocol, kubectl) in kubectls(cluster) {
+            let out = kubectl.run(&["exec", "aged", "--", "sh", "-c", "echo from $((6 * 7))"]).await?;
+            ensure!(out == "from 42\n", "{protocol}: {out:?}");
+        }
+        pods.delete("aged", LIMIT).await
+    };
+    suite.case("exec works on an older runtime too", LIMIT * 2, streams).await;
 }
 
 fn kubectls(cluster: &Cluster) -> [(&'static str, Kubectl); 2] {

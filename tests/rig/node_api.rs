@@ -30,11 +30,12 @@ impl Credentials {
     }
 }
 
-/// A node's API at a port of loopback.
+/// A node's API.
 #[derive(Clone)]
 pub struct NodeApi {
+    host: &'static str,
     port: u16,
-    config: rustls::RootCertStore,
+    roots: rustls::RootCertStore,
 }
 
 /// An answer read to its end.
@@ -46,18 +47,22 @@ pub struct Answer {
 }
 
 impl NodeApi {
-    /// `ca` vouches for the node's certificate, which names 127.0.0.1.
+    /// At loopback. `ca` vouches for the node's certificate.
     pub fn new(port: u16, ca: &Path) -> Result<Self> {
+        Self::at("127.0.0.1", port, ca)
+    }
+
+    pub fn at(host: &'static str, port: u16, ca: &Path) -> Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(ca).context("no certificate in the CA's file")?)?;
-        Ok(Self { port, config: roots })
+        Ok(Self { host, port, roots })
     }
 
     pub async fn connect(&self, who: &Credentials) -> Result<Stream> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(self.config.clone());
+            .with_root_certificates(self.roots.clone());
         let config = match &who.pair {
             Some(pair) => {
                 let chain = CertificateDer::pem_file_iter(&pair.cert)?.collect::<Result<Vec<_>, _>>()?;
@@ -65,8 +70,8 @@ impl NodeApi {
             }
             None => builder.with_no_client_auth(),
         };
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        let name = ServerName::try_from("127.0.0.1")?;
+        let stream = TcpStream::connect((self.host, self.port)).await?;
+        let name = ServerName::try_from(self.host)?;
         Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 

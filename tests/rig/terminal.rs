@@ -58,7 +58,7 @@ impl Terminal {
             }
             let shown = String::from_utf8_lossy(&self.seen).into_owned();
             if let Some(at) = shown.find(text) {
-                self.seen = shown[at + text.len()..].as_bytes().to_vec();
+                self.seen = shown.as_bytes()[at + text.len()..].to_vec();
                 return Ok(());
             }
             if Instant::now() > end {

@@ -56,7 +56,10 @@ impl Gate {
             headers: request.headers(),
         };
         let Some(user) = self.authenticator.authenticate(credentials).await else {
-            return text(StatusCode::UNAUTHORIZED, "Unauthorized");
+            // A stranger does not keep the place.
+            let mut refusal = text(StatusCode::UNAUTHORIZED, "Unauthorized");
+            refusal.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            return refusal;
         };
         if !peer.seat.becomes_known() {
             return busy("too many connections");

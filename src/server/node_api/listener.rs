@@ -24,10 +24,21 @@ use super::seats::{Seat, Seats};
 use super::tls::{Tls, TlsSettings};
 use super::{endpoints, self_signed};
 
-/// From the connection to the end of the TLS handshake.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// For a request's head, and for the pause before the next request on a connection.
-const HEAD_TIME: Duration = Duration::from_secs(30);
+/// How long a peer may take. Tests shorten it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// From the connection to the end of the TLS handshake.
+    pub handshake: Duration,
+    /// For a request's head, and for the pause before the next request on a connection.
+    pub head: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { handshake: Duration::from_secs(10), head: Duration::from_secs(30) }
+    }
+}
+
 /// An exec carries its command in the request line.
 const HEAD_BYTES: usize = 64 * 1024;
 
@@ -50,6 +61,7 @@ pub struct NodeApi {
     listener: TcpListener,
     tls: Arc<Tls>,
     exposure: Exposure,
+    pub(super) patience: Patience,
 }
 
 /// None when there is nobody whom the API could be served to; the log says why.
@@ -111,7 +123,7 @@ impl NodeApi {
     ) -> Result<Self, ListenError> {
         let tls = Arc::new(Tls::open(tls).map_err(ListenError::Tls)?);
         let listener = bind(address).map_err(|source| ListenError::Listen { address, source })?;
-        Ok(Self { listener, tls, exposure })
+        Ok(Self { listener, tls, exposure, patience: Patience::default() })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
@@ -147,10 +159,15 @@ impl NodeApi {
                 () = shutdown.cancelled() => return,
             };
             match accepted {
-                // Without a seat it is closed at once: to wait would let strangers keep everybody else waiting too.
+                // Whoever must wait for a seat does so on their own; nobody else waits with them.
                 Ok((stream, peer)) => {
-                    if let Some(seat) = seats.take(peer.ip()) {
-                        tokio::spawn(connection(gate.clone(), stream, seat));
+                    if let Some(place) = seats.queue(peer.ip()) {
+                        let (gate, patience) = (gate.clone(), self.patience);
+                        tokio::spawn(async move {
+                            if let Some(seat) = place.seat(patience.handshake).await {
+                                connection(gate, stream, seat, patience).await;
+                            }
+                        });
                     }
                 }
                 Err(error) => {
@@ -186,13 +203,13 @@ fn checks(
     (Authenticator::new(reviewed, *anonymous), authorizer)
 }
 
-async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat) {
+async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Patience) {
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     let shutdown = gate.shutdown.clone();
     let acceptor = tokio_rustls::TlsAcceptor::from(gate.tls.current().await.server.clone());
     let handshake = tokio::select! {
-        handshake = tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => handshake,
+        handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)) => handshake,
         () = shutdown.cancelled() => return,
     };
     let Ok(Ok(stream)) = handshake else { return };
@@ -205,7 +222,7 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(patience.head)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authenticate::Authenticator;
 use super::authorize::Authorizer;
-use super::listener::NodeApi;
+use super::listener::{NodeApi, Patience};
 use super::self_signed;
 use super::tls::TlsSettings;
 use crate::reply::text;
@@ -63,6 +63,10 @@ impl Drop for Served {
 }
 
 async fn served(change: impl FnOnce(&mut KubeletConfiguration)) -> Served {
+    served_with(Patience::default(), change).await
+}
+
+async fn served_with(patience: Patience, change: impl FnOnce(&mut KubeletConfiguration)) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let ca = authority("clients");
     let ca_file = directory.path().join("ca.crt");
@@ -75,7 +79,8 @@ async fn served(change: impl FnOnce(&mut KubeletConfiguration)) -> Served {
     let tls = TlsSettings::new(&config, certificate, key).unwrap();
     let exposure = exposure(&config, false);
     let Exposure::Served { anonymous, .. } = exposure else { panic!("{exposure:?}") };
-    let api = NodeApi::open("127.0.0.1:0".parse().unwrap(), tls, exposure).unwrap();
+    let mut api = NodeApi::open("127.0.0.1:0".parse().unwrap(), tls, exposure).unwrap();
+    api.patience = patience;
     let (address, shutdown) = (api.address().unwrap(), CancellationToken::new());
     let endpoints: super::answer::Endpoints = Arc::new(|call| {
         Box::pin(async move { text(StatusCode::OK, format!("{} {:?}", call.user.name, call.endpoint)) })
@@ -256,23 +261,42 @@ async fn a_crowd_of_silent_strangers_leaves_room_for_the_known() {
     let mut answer = [0; 4096];
     let length = known.read(&mut answer).await.unwrap();
     assert!(answer[..length].starts_with(b"HTTP/1.1 200"));
-    let mut crowd = vec![];
-    for _ in 0..200 {
-        crowd.push(TcpStream::connect(served.address).await.unwrap());
+    // 64 are let in to shake hands, 512 wait; the others find the door closed.
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..700 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        crowd.spawn(async move { stream.read(&mut [0]).await.unwrap_or(0) });
     }
-    // Beyond its share an address finds the door closed: the connection ends without a word.
-    let mut closed = 0;
-    for stream in &mut crowd {
-        let mut byte = [0];
-        if let Ok(Ok(0) | Err(_)) =
-            tokio::time::timeout(Duration::from_millis(20), stream.read(&mut byte)).await
-        {
-            closed += 1;
+    let closed = async {
+        for _ in 0..700 - 64 - 512 {
+            assert_eq!(crowd.join_next().await.unwrap().unwrap(), 0);
         }
-    }
-    assert_eq!(closed, 200 - 64);
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.unwrap();
     let answer = exchange(&mut known, "GET /pods HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn slow_peers_are_not_waited_for() {
+    let patience = Patience { handshake: Duration::from_millis(300), head: Duration::from_millis(300) };
+    let served = served_with(patience, |_| ()).await;
+    let limit = Duration::from_secs(20);
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    silent.write_all(&[0x16, 0x03]).await.unwrap();
+    let ended = tokio::time::timeout(limit, silent.read(&mut [0])).await.expect("half a handshake is kept");
+    assert!(matches!(ended, Ok(0) | Err(_)));
+    for (case, said) in [
+        ("no request", &b""[..]),
+        ("half a head", b"GET /pods HTTP/1.1\r\nHo"),
+        ("a second request that does not come", b"GET /pods HTTP/1.1\r\nHost: n\r\n\r\n"),
+    ] {
+        let mut open = served.stream(Some(served.ca.client("alice", 2100))).await;
+        open.write_all(said).await.unwrap();
+        let mut rest = vec![];
+        let ended = tokio::time::timeout(limit, open.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "{case}: the connection is kept");
+    }
 }
 
 /// Whoever it is; the test only looks at what is shown.

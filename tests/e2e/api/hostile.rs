@@ -11,8 +11,11 @@ use tokio::net::TcpStream;
 
 use super::{LIMIT, POD};
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &Node) {
     suite.case("malformed upgrades are refused and cost nothing", LIMIT, upgrades(cluster, node)).await;
+    suite.case("a hundred execs at once are all served", LIMIT * 2, many(cluster, node)).await;
     suite.case("idle crowds do not keep kubectl out", LIMIT, crowd(cluster, node)).await;
 }
 
@@ -20,8 +23,8 @@ async fn upgrades(cluster: &Cluster, node: &Node) -> Result<()> {
     let api = NodeApi::new(node.agent.api_port()?, &cluster.plane.ca_file())?;
     let admin = Credentials::pair(&cluster.plane.user_pair("hostile-admin", "root", &["system:masters"])?);
     let exec = format!("/exec/default/{POD}/main?command=id&output=1");
-    let spdy: &[(&str, &str)] = &[("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")];
-    let cases: &[(&str, String, &[(&str, &str)], u16)] = &[
+    let spdy: Headers = &[("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")];
+    let cases: &[(&str, String, Headers, u16)] = &[
         ("no upgrade", exec.clone(), &[("Connection", "close")], 400),
         ("half an upgrade", exec.clone(), &[("Connection", "Upgrade")], 400),
         ("an unknown protocol", exec.clone(), &[("Connection", "Upgrade"), ("Upgrade", "h2c")], 400),
@@ -58,10 +61,27 @@ async fn upgrades(cluster: &Cluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// Each of them comes on a connection of its own.
+async fn many(cluster: &Cluster, node: &Node) -> Result<()> {
+    let api = NodeApi::new(node.agent.api_port()?, &cluster.plane.ca_file())?;
+    let admin = Credentials::pair(&cluster.plane.user_pair("crowd-admin", "root", &["system:masters"])?);
+    let run = format!("/run/default/{POD}/main?cmd=echo+served");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (api, admin, run) = (api.clone(), admin.clone(), run.clone());
+        tasks.spawn(async move { api.post(&admin, &run).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        let answer = done??;
+        ensure!(answer.status == 200 && answer.text.contains("served"), "{}", answer.text);
+    }
+    Ok(())
+}
+
 async fn crowd(cluster: &Cluster, node: &Node) -> Result<()> {
     let port = node.agent.api_port()?;
     let mut silent = vec![];
-    for _ in 0..400 {
+    for _ in 0..800 {
         silent.push(TcpStream::connect(("127.0.0.1", port)).await?);
     }
     // Half a TLS hello, and something that is none.
@@ -74,7 +94,7 @@ async fn crowd(cluster: &Cluster, node: &Node) -> Result<()> {
     ensure!(said == "still served\n", "{said:?}");
     let pid = node.agent.process_id().unwrap_or_default();
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-    ensure!(open < 300, "the agent holds {open} descriptors");
+    ensure!(open < 700, "the agent holds {open} descriptors");
     drop(silent);
     let api = NodeApi::new(port, &cluster.plane.ca_file())?;
     let served = async {
