@@ -15,6 +15,7 @@ pub mod expand;
 pub mod facts;
 pub mod hash;
 pub mod ids;
+pub mod logs;
 pub mod manifest;
 pub mod node;
 pub mod node_api;
