@@ -13,6 +13,7 @@ pub mod path_error;
 pub mod resolv;
 pub mod static_pods;
 pub mod system_logs;
+pub mod stats;
 pub mod tree;
 pub mod volumes;
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::parts::Part;
 use crate::process::output_of;
@@ -34,6 +34,13 @@ impl Kubectl {
         let mut command = self.command()?;
         command.args(args);
         output_of(command).await
+    }
+
+    /// Starts it with its output as a pipe, for what goes on. It ends when dropped.
+    pub fn follow(&self, args: &[&str]) -> Result<Child> {
+        let mut command = self.command()?;
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().context("cannot start kubectl")
     }
 
     /// `kubectl apply` of a manifest in YAML or JSON.

@@ -33,9 +33,8 @@ pub enum Refusal {
 }
 
 impl LogRequest {
-    /// Reads decoded pairs of a query. Of a name that is given twice the first counts; unknown names are ignored.
-    pub fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<Self, Refusal> {
-        let get = |name: &str| pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    /// `get` gives the value of a parameter. Those with other names are ignored.
+    pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Result<Self, Refusal> {
         let flag = |name: &str| get(name).is_some_and(is_true);
         let number = |name: &str| get(name).filter(|v| !v.is_empty()).map(integer).transpose();
         // An old word for tailLines.

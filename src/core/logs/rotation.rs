@@ -88,7 +88,7 @@ pub struct Growth {
 }
 
 /// The least time between two looks at one log, however quickly it grows.
-pub const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+pub const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// When to look at a log again. One that grows quickly is looked at when it will be full, not an interval later, so
 /// that its files are about as large as configured.

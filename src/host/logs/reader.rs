@@ -177,6 +177,11 @@ impl LogReader {
         }
     }
 
+    /// True when no newer file is known.
+    pub fn at_last_file(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Waiting for the current file's last writer has taken long enough.
     pub fn give_up_waiting(&mut self) {
         self.complete = true;

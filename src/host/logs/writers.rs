@@ -16,13 +16,16 @@ pub enum Writers {
     Unknown,
 }
 
+/// Linux's number for it on every architecture; libc does not have it for all targets.
+const F_SETSIG: libc::c_int = 10;
+
 pub fn writers(file: &File) -> Writers {
     let fd = file.as_raw_fd();
     // SAFETY: fcntl on a descriptor that `file` keeps open; no memory is passed. The lease is held for a moment only;
     // should anybody open the file for writing just then, the kernel makes them wait for its end and sends the signal
     // that is set here. SIGURG is ignored unless somebody asked for it; the usual SIGIO would end this process.
     let granted = unsafe {
-        if libc::fcntl(fd, libc::F_SETSIG, libc::SIGURG) != 0 {
+        if libc::fcntl(fd, F_SETSIG, libc::SIGURG) != 0 {
             return Writers::Unknown;
         }
         let granted = libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK);
