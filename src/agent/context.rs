@@ -16,9 +16,9 @@ use keelson_host::logs::{LogDirs, LogWatch};
 use tokio::sync::watch;
 
 use crate::images::Images;
-use crate::pulse::Pulse;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
+use crate::pulse::Pulse;
 use crate::stats;
 use crate::status_writer::StatusWriter;
 use crate::view::View;

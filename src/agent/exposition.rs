@@ -16,6 +16,7 @@ pub fn own(ctx: &Context) -> Text {
     let mut text = Text::default();
     ctx.metrics.write(&mut text, &ctx.settings.node_name, &ctx.inventory.all());
     keelson_cri::operations::write(&mut text);
+    keelson_apiserver::requests::write(&mut text);
     text.family("kubernetes_build_info", Kind::Gauge, "Which version this is; always 1");
     text.sample(&[("git_version", concat!("v", env!("CARGO_PKG_VERSION"))), ("platform", "linux")], 1);
     if let Some(own) = own_process(Path::new("/proc")) {

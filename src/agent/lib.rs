@@ -6,8 +6,8 @@
 mod admission;
 mod context;
 mod desired_store;
-mod handle;
 mod exposition;
+mod handle;
 mod handler;
 mod images;
 mod insecure_tls;

@@ -88,8 +88,11 @@ impl Keeper<'_> {
 
     async fn look(&self, logs: &mut HashMap<ContainerId, Log>) {
         let now = Instant::now();
-        let due: Vec<_> =
-            logs.iter().filter(|(_, log)| log.due <= now).map(|(id, log)| (id.clone(), log.path.clone())).collect();
+        let due: Vec<_> = logs
+            .iter()
+            .filter(|(_, log)| log.due <= now)
+            .map(|(id, log)| (id.clone(), log.path.clone()))
+            .collect();
         let sizes = tokio::task::spawn_blocking(move || {
             due.into_iter().map(|(id, path)| (size(&path), id, path)).collect::<Vec<_>>()
         });

@@ -127,7 +127,8 @@ impl Metrics {
             (ContainerState::Running, "running"),
             (ContainerState::Unknown, "unknown"),
         ] {
-            let count: usize = pods.iter().map(|p| p.containers.iter().filter(|c| c.state == state).count()).sum();
+            let count: usize =
+                pods.iter().map(|p| p.containers.iter().filter(|c| c.state == state).count()).sum();
             text.sample(&[("container_state", label)], count);
         }
         let help = "From seeing a pod for the first time to its running";
@@ -141,7 +142,12 @@ impl Metrics {
         self.failed_containers.write(text, "kubelet_started_containers_errors_total", labels, help);
         let help = "Pods that this node would not run";
         self.rejected_pods.write(text, "kubelet_admission_rejections_total", ["reason"], help);
-        self.rotated_logs.write(text, "keelson_log_rotations_total", [], "Logs of containers that were rotated");
+        self.rotated_logs.write(
+            text,
+            "keelson_log_rotations_total",
+            [],
+            "Logs of containers that were rotated",
+        );
         let streams = self.log_streams.load(Ordering::Relaxed);
         text.single("keelson_log_streams", Kind::Gauge, "Logs that are being read", streams);
     }

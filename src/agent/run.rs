@@ -94,7 +94,8 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         images: Images::new(runtime.clone()),
         capacity: machine.node_capacity(),
         inventory: Inventory::default(),
-        log_watch: LogWatch::start().map_err(|e| AgentError::Machine(format!("logs cannot be watched: {e}")))?,
+        log_watch: LogWatch::start()
+            .map_err(|e| AgentError::Machine(format!("logs cannot be watched: {e}")))?,
         metrics: Metrics::default(),
         stats: stats::Memory::default(),
         runtime: runtime.clone(),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::{Connection, WatchPlace};
 use crate::error::{ApiError, ErrorKind, chain, plain};
 use crate::pace::{TokenBucket, random_fraction};
+use crate::requests;
 
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
@@ -241,7 +242,11 @@ impl Api {
         request
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(concat!("keelson/", env!("CARGO_PKG_VERSION"))));
+        let method = request.method().clone();
         let sent = client.send(request).await;
+        let code = sent.as_ref().map(|r| r.status());
+        let host = connection.server.split("://").last().unwrap_or_default().trim_end_matches('/');
+        requests::record(code.as_ref().map_or("<error>", |c| c.as_str()), host, method.as_str());
         let response = sent.map_err(|error| self.transport(operation, connection, &error))?;
         if response.status().is_success() {
             return Ok(response);

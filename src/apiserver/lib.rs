@@ -21,6 +21,7 @@ mod node;
 mod objects;
 mod pace;
 mod pod_watch;
+pub mod requests;
 mod reviews;
 mod services;
 mod status;

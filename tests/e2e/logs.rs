@@ -19,7 +19,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let cluster = Cluster::start(suite.dir(), Extent::WithoutScheduler).await?;
     let lines = rotation::lines();
     let config = json!({
-        "address": "0.0.0.0", "containerLogMaxSize": rotation::max_size(lines), "containerLogMaxFiles": 4,
+        "containerLogMaxSize": rotation::max_size(lines), "containerLogMaxFiles": 4,
         "containerLogMonitorInterval": "3s",
     });
     let mut node = cluster.join("node", 1, Kind::V2, config).await?;
@@ -30,7 +30,12 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
 }
 
 /// The directory of a container's logs.
-pub async fn log_dir(cluster: &Cluster, node: &Node, pod: &str, container: &str) -> Result<std::path::PathBuf> {
+pub async fn log_dir(
+    cluster: &Cluster,
+    node: &Node,
+    pod: &str,
+    container: &str,
+) -> Result<std::path::PathBuf> {
     let pod = cluster.pods().get(pod).await?;
     let uid = keelson_tests::pods::uid(&pod);
     let name = pod.metadata.name.context("a pod without a name")?;

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub async fn body(suite: &mut Suite) -> Result<()> {
     let cluster = Cluster::start(suite.dir(), Extent::WithoutScheduler).await?;
     for (number, kind, name) in [(1, Kind::V2, "v2"), (2, Kind::Distribution, "v1")] {
-        let mut node = cluster.join(name, number, kind, json!({"address": "0.0.0.0"})).await?;
+        let mut node = cluster.join(name, number, kind, json!({})).await?;
         let titled = |what: &str| format!("containerd {name}: {what}");
         make(&cluster, &node).await?;
         suite.case(&titled("a summary adds up"), LIMIT, summary(&cluster, &node)).await;
@@ -60,7 +60,8 @@ async fn get(cluster: &Cluster, node: &Node, path: &str) -> Result<String> {
 }
 
 async fn summary(cluster: &Cluster, node: &Node) -> Result<()> {
-    let ask = async |path: &str| -> Result<Value> { Ok(serde_json::from_str(&get(cluster, node, path).await?)?) };
+    let ask =
+        async |path: &str| -> Result<Value> { Ok(serde_json::from_str(&get(cluster, node, path).await?)?) };
     ask("stats/summary").await?;
     // The rate of the processor takes two looks, a second apart.
     let both = until("the busy container's rate is known", LIMIT, async || {
@@ -147,16 +148,25 @@ async fn metrics(cluster: &Cluster, node: &Node) -> Result<()> {
     ensure!(value(&resource, &["resource_scrape_error"])? == 0.0);
 
     let cadvisor = parse(&get(cluster, node, "metrics/cadvisor").await?)?;
-    ensure!(value(&cadvisor, &[&["container_cpu_usage_seconds_total", "cpu=\"total\""][..], &main].concat())? > 0.01);
-    ensure!(value(&cadvisor, &[&["container_spec_memory_limit_bytes"][..], &main].concat())? == f64::from(64 << 20));
+    ensure!(
+        value(&cadvisor, &[&["container_cpu_usage_seconds_total", "cpu=\"total\""][..], &main].concat())?
+            > 0.01
+    );
+    ensure!(
+        value(&cadvisor, &[&["container_spec_memory_limit_bytes"][..], &main].concat())?
+            == f64::from(64 << 20)
+    );
     ensure!(value(&cadvisor, &[&["container_spec_cpu_quota"][..], &main].concat())? == 20_000.0);
-    ensure!(value(&cadvisor, &["container_network_transmit_bytes_total", "pod=\"busy\"", "interface=\"eth0\""])? > 0.0);
+    ensure!(
+        value(&cadvisor, &["container_network_transmit_bytes_total", "pod=\"busy\"", "interface=\"eth0\""])?
+            > 0.0
+    );
     ensure!(value(&cadvisor, &["machine_cpu_cores"])? >= 1.0);
 
     let own = parse(&get(cluster, node, "metrics").await?)?;
     ensure!(value(&own, &["kubelet_node_name", node.agent.node()])? == 1.0);
     ensure!(value(&own, &["kubelet_running_pods"])? == 2.0);
-    ensure!(value(&own, &["kubelet_running_containers", "running"])? == 3.0);
+    ensure!(value(&own, &["kubelet_running_containers", "container_state=\"running\""])? == 3.0);
     ensure!(value(&own, &["kubelet_pod_start_duration_seconds_count"])? >= 2.0);
     ensure!(value(&own, &["kubelet_runtime_operations_total", "\"run_podsandbox\""])? >= 2.0);
     ensure!(value(&own, &["kubelet_runtime_operations_duration_seconds_sum", "\"start_container\""])? > 0.0);
@@ -164,7 +174,13 @@ async fn metrics(cluster: &Cluster, node: &Node) -> Result<()> {
 
     until_true("the probe is counted", LIMIT, async || {
         let probes = parse(&get(cluster, node, "metrics/probes").await?)?;
-        let labels = ["prober_probe_total", "container=\"main\"", "pod=\"busy\"", "probe_type=\"Liveness\"", "successful"];
+        let labels = [
+            "prober_probe_total",
+            "container=\"main\"",
+            "pod=\"busy\"",
+            "probe_type=\"Liveness\"",
+            "successful",
+        ];
         Ok(value(&probes, &labels)? >= 1.0)
     })
     .await
@@ -176,8 +192,21 @@ async fn top(cluster: &Cluster, node: &Node, dir: &std::path::Path) -> Result<()
     let mut command = Command::new(Part::MetricsServer.program()?);
     let admin = cluster.plane.admin().display().to_string();
     command
-        .args(["--kubeconfig", &admin, "--authentication-kubeconfig", &admin, "--authorization-kubeconfig", &admin])
-        .args(["--secure-port", &port.to_string(), "--metric-resolution=10s", "--cert-dir"])
+        .args([
+            "--kubeconfig",
+            &admin,
+            "--authentication-kubeconfig",
+            &admin,
+            "--authorization-kubeconfig",
+            &admin,
+        ])
+        .args([
+            "--secure-port",
+            &port.to_string(),
+            "--metric-resolution=10s",
+            "--kubelet-request-timeout=5s",
+            "--cert-dir",
+        ])
         .arg(dir.join("metrics-server"))
         .args(["--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port"])
         .arg(format!("--kubelet-certificate-authority={}", cluster.plane.ca_file().display()));

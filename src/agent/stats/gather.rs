@@ -79,6 +79,7 @@ fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
             usage,
         });
     }
+    containers.reverse(); // oldest first
     // The sandbox's process holds the network of all containers.
     let interfaces = (detail > Detail::CpuAndMemory && !sandbox.host_network)
         .then(|| {

@@ -31,15 +31,16 @@ struct Told {
 pub(super) async fn build(ctx: &Arc<Context>, report: Report, brief: bool) -> Summary {
     let told = if brief { Told::default() } else { ask(ctx).await };
     let ctx = ctx.clone();
-    let built = tokio::task::spawn_blocking(move || Builder { ctx: &ctx, told, brief, report: &report }.build()).await;
+    let built =
+        tokio::task::spawn_blocking(move || Builder { ctx: &ctx, told, brief, report: &report }.build())
+            .await;
     // A panic in there is a mistake of ours; an empty summary is the least harm.
     built.unwrap_or_else(|_| Summary { node: empty_node(), pods: vec![] })
 }
 
 async fn ask(ctx: &Context) -> Told {
     let mut told = Told::default();
-    let (stats, images) =
-        futures::join!(ctx.runtime.list_container_stats(None), ctx.runtime.image_fs_info());
+    let (stats, images) = futures::join!(ctx.runtime.list_container_stats(None), ctx.runtime.image_fs_info());
     for stats in stats.unwrap_or_default() {
         let Some(id) = stats.attributes.map(|a| a.id) else { continue };
         if let Some(layer) = &stats.writable_layer {
@@ -119,12 +120,10 @@ impl Builder<'_> {
         let ephemeral = self.report.node.fs.filter(|_| !self.brief).map(|fs| {
             let of_containers = containers.iter().flat_map(|c| [&c.rootfs, &c.logs]).flatten();
             let shares = of_containers.map(|fs| (fs.used_bytes, fs.inodes_used));
-            let shares = shares.chain(
-                volumes.iter().filter(|v| v.ephemeral).map(|v| (v.fs.used, v.fs.inodes_used)),
-            );
-            let (bytes, inodes) = shares.fold((0, 0), |(bytes, inodes), (b, i)| {
-                (bytes + b.unwrap_or(0), inodes + i.unwrap_or(0))
-            });
+            let shares =
+                shares.chain(volumes.iter().filter(|v| v.ephemeral).map(|v| (v.fs.used, v.fs.inodes_used)));
+            let (bytes, inodes) = shares
+                .fold((0, 0), |(bytes, inodes), (b, i)| (bytes + b.unwrap_or(0), inodes + i.unwrap_or(0)));
             Fs::of(fs.with_used(Some(bytes), Some(inodes)), at)
         });
         Pod {

@@ -14,7 +14,10 @@ const MOST_ENTRIES: usize = 1_000_000;
 
 /// Sizes of volumes that were asked for lately.
 #[derive(Default)]
-pub(super) struct Sizes(Mutex<HashMap<PathBuf, (Instant, (u64, u64))>>);
+pub(super) struct Sizes(Mutex<Known>);
+
+/// Bytes and inodes, and when they were counted.
+type Known = HashMap<PathBuf, (Instant, (u64, u64))>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -72,7 +75,7 @@ impl Sizes {
         self.lock().retain(|path, _| path.exists());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, (Instant, (u64, u64))>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

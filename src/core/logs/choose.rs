@@ -5,27 +5,18 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use crate::ids::ContainerId;
 
 /// The instance whose log is to be shown, or why there is none, in the kubelet's words: kubectl shows them to people.
-pub fn choose(
-    pod: &str,
-    status: &PodStatus,
-    container: &str,
-    previous: bool,
-) -> Result<ContainerId, String> {
+pub fn choose(pod: &str, status: &PodStatus, container: &str, previous: bool) -> Result<ContainerId, String> {
     let of = format!("container {container:?} in pod {pod:?}");
-    let all = [
-        &status.container_statuses,
-        &status.init_container_statuses,
-        &status.ephemeral_container_statuses,
-    ];
+    let all =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     let mut all = all.into_iter().flatten().flatten();
     let Some(status) = all.find(|s| s.name == container) else {
         return Err(format!("{of} is not available"));
     };
     let last = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
     let id = if previous {
-        last.and_then(id_of).ok_or_else(|| {
-            format!("previous terminated container {container:?} in pod {pod:?} not found")
-        })?
+        last.and_then(id_of)
+            .ok_or_else(|| format!("previous terminated container {container:?} in pod {pod:?} not found"))?
     } else {
         current(status, last).ok_or_else(|| format!("{of} {}", absence(status, last)))?
     };
@@ -33,10 +24,7 @@ pub fn choose(
     ContainerId::try_from(bare).map_err(|_| format!("{of} is not available"))
 }
 
-fn current<'a>(
-    status: &'a ContainerStatus,
-    last: Option<&'a ContainerStateTerminated>,
-) -> Option<&'a str> {
+fn current<'a>(status: &'a ContainerStatus, last: Option<&'a ContainerStateTerminated>) -> Option<&'a str> {
     match status.state.as_ref() {
         Some(ContainerState { running: Some(_), .. }) => status.container_id.as_deref(),
         // The instance that should have followed may never have started.

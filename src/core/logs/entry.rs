@@ -89,7 +89,8 @@ impl<'a> Stamp<'a> {
             }
             _ => return None,
         };
-        let seconds = days_since_epoch(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset;
+        let seconds =
+            days_since_epoch(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset;
         Some(Self { seconds, nanos, day_and_time, zone })
     }
 
@@ -113,11 +114,8 @@ fn fraction(text: &[u8]) -> Option<(u32, &[u8])> {
     if length == 0 {
         return None;
     }
-    let mut nanos = 0;
-    for place in 0..9 {
-        let digit = if place < length { u32::from(digits[place] - b'0') } else { 0 };
-        nanos = nanos * 10 + digit;
-    }
+    let known = digits[..length].iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = known.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
     Some((nanos, &digits[length..]))
 }
 

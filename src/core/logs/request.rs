@@ -63,9 +63,8 @@ impl LogRequest {
         if bad {
             return Err(Refusal::Invalid);
         }
-        let ago = |seconds: i64| {
-            now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
-        };
+        let ago =
+            |seconds: i64| now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN);
         Ok(Self {
             follow: flag("follow"),
             previous: flag("previous"),

@@ -26,8 +26,8 @@ pub fn plan(log: &str, others: &[String], max_files: usize, now: Timestamp) -> P
     let (mut remove, mut kept) = (Vec::new(), Vec::new());
     for name in &rotated {
         // Left by a crash: a half-written archive, or a file whose archive is complete.
-        let useless = name.ends_with(TMP)
-            || (!name.ends_with(GZ) && rotated.contains(format!("{name}{GZ}").as_str()));
+        let useless =
+            name.ends_with(TMP) || (!name.ends_with(GZ) && rotated.contains(format!("{name}{GZ}").as_str()));
         if useless { remove.push((*name).to_owned()) } else { kept.push((*name).to_owned()) }
     }
     // The log that is now moved aside and the new one count too.

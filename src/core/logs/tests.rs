@@ -109,7 +109,8 @@ proptest! {
 fn a_zone_shifts_the_moment() {
     let stamp = Stamp::parse(b"2026-01-02T03:04:05.5+02:30").expect("stamp");
     assert_eq!(stamp.seconds, at("2026-01-02T00:34:05Z").as_second());
-    for bad in ["", "2026-01-02", "2026-13-02T03:04:05Z", "2026-01-02T03:04:05", "2026-01-02T03:04:05.Z", "x"] {
+    for bad in ["", "2026-01-02", "2026-13-02T03:04:05Z", "2026-01-02T03:04:05", "2026-01-02T03:04:05.Z", "x"]
+    {
         assert_eq!(Stamp::parse(bad.as_bytes()), None, "{bad}");
     }
 }
@@ -121,7 +122,8 @@ fn request(query: &[(&str, &str)]) -> Result<LogRequest, Refusal> {
 
 #[test]
 fn a_query_is_read_as_the_kubelet_reads_it() {
-    let all = [("follow", "true"), ("previous", "1"), ("timestamps", ""), ("limitBytes", "10"), ("tailLines", "0")];
+    let all =
+        [("follow", "true"), ("previous", "1"), ("timestamps", ""), ("limitBytes", "10"), ("tailLines", "0")];
     let read = request(&all).expect("query");
     assert!(read.follow && read.previous && read.timestamps);
     assert_eq!((read.limit, read.tail, read.stream), (Some(10), Some(0), Stream::All));
@@ -153,9 +155,12 @@ fn the_instance_that_is_meant() {
     let status = |main: serde_json::Value| -> PodStatus {
         let mut main = main;
         main["name"] = json!("main");
-        for (field, value) in
-            [("image", json!("")), ("imageID", json!("")), ("ready", json!(false)), ("restartCount", json!(0))]
-        {
+        for (field, value) in [
+            ("image", json!("")),
+            ("imageID", json!("")),
+            ("ready", json!(false)),
+            ("restartCount", json!(0)),
+        ] {
             main[field] = value;
         }
         serde_json::from_value(json!({"containerStatuses": [main]})).expect("status")

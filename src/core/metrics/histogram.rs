@@ -17,7 +17,9 @@ impl<const N: usize> LabelledCounter<N> {
     pub fn count(&self, labels: [&str; N]) {
         let mut counts = lock(&self.0);
         // Looked for first, since it is there nearly always and a key of its own costs allocations.
-        if let Some((_, n)) = counts.iter_mut().find(|(known, _)| known.iter().zip(labels).all(|(a, b)| a == b)) {
+        if let Some((_, n)) =
+            counts.iter_mut().find(|(known, _)| known.iter().zip(labels).all(|(a, b)| a == b))
+        {
             *n += 1;
             return;
         }

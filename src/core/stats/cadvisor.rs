@@ -8,12 +8,14 @@ use crate::metrics::{Kind, Text};
 
 /// What a value is of.
 struct Line<'a> {
-    labels: [(&'a str, &'a str); 6],
+    labels: Labels<'a>,
     usage: &'a Usage,
     container: Option<&'a ContainerReport>,
 }
 
 type Value = fn(&Usage) -> Option<f64>;
+
+type Labels<'a> = [(&'a str, &'a str); 6];
 
 const VALUES: &[(&str, Kind, &str, Value)] = &[
     ("container_cpu_user_seconds_total", Kind::Counter, "Processor time in user mode", |u| {
@@ -137,7 +139,7 @@ fn lines(report: &Report) -> Vec<Line<'_>> {
     lines
 }
 
-fn of_pod(pod: &PodReport) -> [(&str, &str); 6] {
+fn of_pod(pod: &PodReport) -> Labels<'_> {
     labels("", &pod.cgroup, "", "", &pod.namespace, &pod.name)
 }
 
@@ -148,7 +150,7 @@ fn labels<'a>(
     name: &'a str,
     namespace: &'a str,
     pod: &'a str,
-) -> [(&'a str, &'a str); 6] {
+) -> Labels<'a> {
     [
         ("container", container),
         ("id", id),
@@ -159,14 +161,16 @@ fn labels<'a>(
     ]
 }
 
-fn with<'a>(labels: &[(&'a str, &'a str); 6], more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+fn with<'a>(labels: &Labels<'a>, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     [labels.as_slice(), more].concat()
 }
 
 fn memory_failures(text: &mut Text, lines: &[Line<'_>]) {
     text.family("container_memory_failures_total", Kind::Counter, "Page faults");
     for line in lines {
-        for (kind, value) in [("pgfault", line.usage.page_faults), ("pgmajfault", line.usage.major_page_faults)] {
+        for (kind, value) in
+            [("pgfault", line.usage.page_faults), ("pgmajfault", line.usage.major_page_faults)]
+        {
             let labels = with(&line.labels, &[("failure_type", kind), ("scope", "hierarchy")]);
             text.known(&labels, value);
         }
@@ -226,7 +230,9 @@ fn devices(text: &mut Text, lines: &[Line<'_>]) {
 fn network(text: &mut Text, report: &Report) {
     type Count = fn(&Counted) -> u64;
     let kinds: [(&'static str, &'static str, &str, Count); 4] = [
-        ("container_network_receive_bytes_total", "container_network_transmit_bytes_total", "Bytes", |c| c.bytes),
+        ("container_network_receive_bytes_total", "container_network_transmit_bytes_total", "Bytes", |c| {
+            c.bytes
+        }),
         (
             "container_network_receive_packets_total",
             "container_network_transmit_packets_total",
@@ -239,12 +245,15 @@ fn network(text: &mut Text, report: &Report) {
             "Dropped packets",
             |c| c.dropped,
         ),
-        ("container_network_receive_errors_total", "container_network_transmit_errors_total", "Errors", |c| {
-            c.errors
-        }),
+        (
+            "container_network_receive_errors_total",
+            "container_network_transmit_errors_total",
+            "Errors",
+            |c| c.errors,
+        ),
     ];
     let root = labels("", "/", "", "", "", "");
-    let mut sources: Vec<([(&str, &str); 6], &[Interface])> = vec![(root, &report.node.interfaces)];
+    let mut sources: Vec<(Labels<'_>, &[Interface])> = vec![(root, &report.node.interfaces)];
     sources.extend(report.pods.iter().filter_map(|p| Some((of_pod(p), p.interfaces.as_deref()?))));
     for (received, sent, what, count) in kinds {
         for (name, verb, is_sent) in [(received, "received", false), (sent, "sent", true)] {

@@ -15,12 +15,9 @@ pub fn write(report: &Report) -> String {
             "Processor time used by the container in seconds",
             |c| c.usage.cpu_nanos.map(seconds),
         ),
-        (
-            "container_memory_working_set_bytes",
-            Kind::Gauge,
-            "Working set of the container in bytes",
-            |c| c.usage.working_set.map(float),
-        ),
+        ("container_memory_working_set_bytes", Kind::Gauge, "Working set of the container in bytes", |c| {
+            c.usage.working_set.map(float)
+        }),
         (
             "container_start_time_seconds",
             Kind::Gauge,

@@ -265,12 +265,8 @@ impl Shown {
 
 impl From<Pressure> for Psi {
     fn from(p: Pressure) -> Self {
-        let data = |s: Stall| PsiData {
-            total: s.total_micros,
-            avg10: s.avg10,
-            avg60: s.avg60,
-            avg300: s.avg300,
-        };
+        let data =
+            |s: Stall| PsiData { total: s.total_micros, avg10: s.avg10, avg60: s.avg60, avg300: s.avg300 };
         Self { full: data(p.full), some: data(p.some) }
     }
 }

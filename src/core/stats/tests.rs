@@ -94,7 +94,11 @@ fn cadvisor_metrics_have_the_labels_that_dashboards_select_by() {
     let pod = "container=\"\",id=\"/kubepods/podu\",image=\"\",name=\"\",namespace=\"ns\",pod=\"web\"";
     let get = |series: String| value(&samples, &series);
     let cpu = "container=\"main\",cpu=\"total\",id=\"/kubepods/podu/c1\"";
-    assert!(samples.iter().any(|(s, v)| s.starts_with(&format!("container_cpu_usage_seconds_total{{{cpu}")) && *v == 2.5));
+    assert!(
+        samples
+            .iter()
+            .any(|(s, v)| s.starts_with(&format!("container_cpu_usage_seconds_total{{{cpu}")) && *v == 2.5)
+    );
     assert_eq!(get(format!("container_memory_working_set_bytes{{{container}}}")), Some(600.0));
     assert_eq!(get(format!("container_memory_working_set_bytes{{{pod}}}")), Some(600.0));
     assert_eq!(get(format!("container_spec_memory_limit_bytes{{{container}}}")), Some(2000.0));
@@ -110,7 +114,11 @@ fn a_summary_has_the_api_s_shape() {
     let report = report();
     let pod = &report.pods[0];
     let shown = summary::Pod {
-        pod_ref: summary::PodRef { name: pod.name.clone(), namespace: pod.namespace.clone(), uid: pod.uid.clone() },
+        pod_ref: summary::PodRef {
+            name: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            uid: pod.uid.clone(),
+        },
         start_time: pod.created,
         containers: vec![],
         usage: summary::Shown::of(&pod.usage, Some(5), report.at),

@@ -111,15 +111,33 @@ pub fn interfaces(text: &str) -> Vec<Interface> {
     for line in text.lines().skip(2) {
         let Some((name, counts)) = line.split_once(':') else { continue };
         let counts: Vec<u64> = counts.split_whitespace().map_while(|n| n.parse().ok()).collect();
-        let [bytes, packets, errors, dropped, _, _, _, _, out_bytes, out_packets, out_errors, out_dropped, ..] =
-            counts[..]
+        let [
+            bytes,
+            packets,
+            errors,
+            dropped,
+            _,
+            _,
+            _,
+            _,
+            out_bytes,
+            out_packets,
+            out_errors,
+            out_dropped,
+            ..,
+        ] = counts[..]
         else {
             continue;
         };
         found.push(Interface {
             name: name.trim().to_owned(),
             received: Counted { bytes, packets, errors, dropped },
-            sent: Counted { bytes: out_bytes, packets: out_packets, errors: out_errors, dropped: out_dropped },
+            sent: Counted {
+                bytes: out_bytes,
+                packets: out_packets,
+                errors: out_errors,
+                dropped: out_dropped,
+            },
         });
     }
     found

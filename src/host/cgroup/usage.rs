@@ -105,7 +105,8 @@ impl Reader<'_> {
                 usage.oom_kills = value(text, "oom_kill");
             }
             usage.cpu_shares = self.number("cpu", "cpu.weight").map(weight_to_shares);
-            if let Some((quota, period)) = self.file("cpu", "cpu.max").and_then(|t| t.trim().split_once(' ')) {
+            if let Some((quota, period)) = self.file("cpu", "cpu.max").and_then(|t| t.trim().split_once(' '))
+            {
                 usage.cpu_quota_micros = Some(quota.parse().unwrap_or(-1));
                 usage.cpu_period_micros = period.parse().ok();
             }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
@@ -26,8 +26,12 @@ impl LogDir {
     /// Opens the directory of `log`, which must lie below `root` without any link on the way. Returns the log's own
     /// name too.
     pub fn of(root: &Path, log: &Path) -> io::Result<(Self, String)> {
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the log is not below the pod log directory");
+        let outside =
+            || io::Error::new(io::ErrorKind::InvalidInput, "the log is not below the pod log directory");
         let below = log.strip_prefix(root).map_err(|_| outside())?;
+        if below.components().any(|part| !matches!(part, Component::Normal(_))) {
+            return Err(outside());
+        }
         let name = below.file_name().and_then(|n| n.to_str()).ok_or_else(outside)?.to_owned();
         let parent = below.parent().filter(|p| !p.as_os_str().is_empty()).ok_or_else(outside)?;
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

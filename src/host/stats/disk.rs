@@ -31,7 +31,9 @@ pub fn tree_usage(path: &Path, most: usize) -> Option<(u64, u64)> {
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             let Ok(found) = entry.metadata() else { continue };
-            if found.dev() != root.dev() || (found.nlink() > 1 && !found.is_dir() && !linked.insert(found.ino())) {
+            if found.dev() != root.dev()
+                || (found.nlink() > 1 && !found.is_dir() && !linked.insert(found.ino()))
+            {
                 continue;
             }
             bytes += found.blocks() * 512;

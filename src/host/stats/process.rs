@@ -26,7 +26,9 @@ pub fn own_process(proc: &Path) -> Option<Process> {
     let boot = fs::read_to_string(proc.join("stat")).ok()?;
     let boot: f64 = boot.lines().find_map(|l| l.strip_prefix("btime ")?.trim().parse().ok())?;
     let limits = fs::read_to_string(this.join("limits")).unwrap_or_default();
-    let most = limits.lines().find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok());
+    let most = limits
+        .lines()
+        .find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok());
     Some(Process {
         cpu_seconds: seconds(number(11)? + number(12)?),
         started: boot + seconds(number(19)?),

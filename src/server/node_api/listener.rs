@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use super::authenticate::Authenticator;
 use super::authorize::Authorizer;
 use super::seats::{Seat, Seats};
 use super::tls::{Tls, TlsSettings};
-use super::{endpoints, self_signed};
+use super::{endpoints, self_signed, traffic};
 
 /// How long a peer may take. Tests shorten it.
 #[derive(Debug, Clone, Copy)]
@@ -160,16 +160,18 @@ impl NodeApi {
             };
             match accepted {
                 // Whoever must wait for a seat does so on their own; nobody else waits with them.
-                Ok((stream, peer)) => {
-                    if let Some(place) = seats.queue(peer.ip()) {
+                Ok((stream, peer)) => match seats.queue(peer.ip()) {
+                    Some(place) => {
                         let (gate, patience) = (gate.clone(), self.patience);
                         tokio::spawn(async move {
-                            if let Some(seat) = place.seat(patience.handshake).await {
-                                connection(gate, stream, seat, patience).await;
+                            match place.seat(patience.handshake).await {
+                                Some(seat) => connection(gate, stream, seat, patience).await,
+                                None => traffic::rejected(),
                             }
                         });
                     }
-                }
+                    None => traffic::rejected(),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection to the node's API");
                     // Out of descriptors: room comes back as connections end, not by asking again at once.
@@ -204,6 +206,7 @@ fn checks(
 }
 
 async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Patience) {
+    let _counted = traffic::connection();
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     let shutdown = gate.shutdown.clone();
@@ -218,7 +221,13 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Pa
     let peer = Arc::new(Peer { certificates, seat });
     let service = service_fn(|request: Request<Incoming>| {
         let (gate, peer) = (gate.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(gate.answer(&peer, request).await) }
+        async move {
+            let (_counted, began) = (traffic::request(), Instant::now());
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let answer = gate.answer(&peer, request).await;
+            traffic::answered(method.as_str(), &path, answer.status(), began.elapsed());
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

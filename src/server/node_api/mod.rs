@@ -17,6 +17,7 @@ mod seats;
 mod self_signed;
 mod streaming;
 mod tls;
+mod traffic;
 
 #[cfg(test)]
 mod tests;

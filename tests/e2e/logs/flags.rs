@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cluster::{Cluster, Node};
+use keelson_tests::node_api::{Credentials, NodeApi};
 use keelson_tests::pods::{SLEEP, pod, restarts, shell, sleeper};
 use keelson_tests::suite::Suite;
 use serde_json::json;
@@ -12,9 +13,13 @@ use super::LIMIT;
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("logs: every flag shows what it says", LIMIT, every_flag(cluster, node)).await;
     cluster.reset(node).await;
-    suite.case("logs: a follower sees a line when it is written, and the end", LIMIT, follow(cluster, node)).await;
+    suite
+        .case("logs: a follower sees a line when it is written, and the end", LIMIT, follow(cluster, node))
+        .await;
     cluster.reset(node).await;
-    suite.case("logs: what cannot be shown is said in the kubelet's words", LIMIT, refusals(cluster, node)).await;
+    suite
+        .case("logs: what cannot be shown is said in the kubelet's words", LIMIT, refusals(cluster, node))
+        .await;
     cluster.reset(node).await;
 }
 
@@ -22,12 +27,13 @@ async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
     let (pods, kubectl) = (cluster.pods(), &cluster.kubectl);
     // Ends once: the first instance is the previous one then.
     let line = format!(
-        "if test -e /flag/x; then echo first; echo second >&2; echo third; sleep 1; echo fourth; {SLEEP}; \
+        "if test -e /flag/x; then echo first; echo second; echo third; sleep 1; echo fourth >&2; {SLEEP}; \
          else touch /flag/x; echo from before; exit 1; fi"
     );
     let mut main = shell("main", &line);
     main["volumeMounts"] = json!([{"name": "flag", "mountPath": "/flag"}]);
-    let mut manifest = pod("flags", node.agent.node(), json!([main, shell("side", &format!("echo aside; {SLEEP}"))]));
+    let mut manifest =
+        pod("flags", node.agent.node(), json!([main, shell("side", &format!("echo aside; {SLEEP}"))]));
     manifest["metadata"]["labels"] = json!({"app": "flags"});
     manifest["spec"]["volumes"] = json!([{"name": "flag", "emptyDir": {}}]);
     pods.create(manifest).await?;
@@ -52,11 +58,14 @@ async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
         (&["-c", "main", "--since-time=2020-01-02T03:04:05Z"], all),
         (&["-c", "main", "--since-time=2099-01-02T03:04:05Z"], ""),
         (&["-c", "main", "--prefix", "--tail=1"], "[pod/flags/main] fourth\n"),
-        (&["--all-containers"], "first\nsecond\nthird\nfourth\naside\n"),
     ] {
         let shown = logs(args).await?;
         ensure!(shown == expected, "kubectl logs {args:?} shows {shown:?}, expected {expected:?}");
     }
+    // In an order that kubectl does not promise.
+    let mut both: Vec<String> = logs(&["--all-containers"]).await?.lines().map(str::to_owned).collect();
+    both.sort();
+    ensure!(both == ["aside", "first", "fourth", "second", "third"], "of all containers: {both:?}");
     let selected = kubectl.run(&["logs", "-l", "app=flags", "-c", "main", "--tail=1"]).await?;
     ensure!(selected == "fourth\n", "by label: {selected:?}");
 
@@ -64,18 +73,27 @@ async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
     let stamped = logs(&["-c", "main", "--timestamps"]).await?;
     let times: Vec<&str> = stamped.lines().filter_map(|l| l.split_once(' ').map(|(t, _)| t)).collect();
     ensure!(times.len() == 4 && times.iter().all(|t| t.len() >= 30 && t.contains('.')), "{stamped}");
-    let texts: String = stamped.lines().filter_map(|l| l.split_once(' ')).map(|(_, t)| format!("{t}\n")).collect();
+    let texts: String =
+        stamped.lines().filter_map(|l| l.split_once(' ')).map(|(_, t)| format!("{t}\n")).collect();
     ensure!(texts == all, "{stamped}");
     // kubectl's flag carries whole seconds; the next one after the third line is past it.
     let since = format!("--since-time={}", times[3]);
     let late = logs(&["-c", "main", &since]).await?;
     ensure!(late.ends_with("fourth\n") && !late.contains("first"), "{since} shows {late:?}");
 
-    let raw = |query: &str| format!("/api/v1/namespaces/default/pods/flags/log?container=main&{query}");
-    let stderr = kubectl.run(&["get", "--raw", &raw("stream=Stderr")]).await?;
-    ensure!(stderr == "second\n", "stderr alone: {stderr:?}");
-    let stdout = kubectl.run(&["get", "--raw", &raw("stream=Stdout")]).await?;
-    ensure!(stdout == "first\nthird\nfourth\n", "stdout alone: {stdout:?}");
+    // The apiserver asks for a single stream only behind a feature gate; the node can do it.
+    let api = NodeApi::new(node.agent.api_port()?, &cluster.plane.ca_file())?;
+    let who = Credentials::pair(&cluster.plane.kubelet_client());
+    for (stream, expected) in [("Stderr", "fourth"), ("Stdout", "first\nsecond\nthird"), ("All", all.trim())]
+    {
+        let path = format!("/containerLogs/default/flags/main?stream={stream}");
+        let answer = api.get(&who, &path).await?;
+        let lines = answer.text.lines().filter(|l| expected.lines().any(|e| e == *l)).count();
+        ensure!(lines == expected.lines().count(), "{stream} alone: {answer:?}");
+        ensure!(
+            stream == "All" || !answer.text.contains(if stream == "Stderr" { "first" } else { "fourth" })
+        );
+    }
     pods.delete("flags", LIMIT).await
 }
 
@@ -117,7 +135,10 @@ async fn refusals(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.wait_ready("calm", LIMIT).await?;
     pods.wait_waiting("broken", "ImagePullBackOff", LIMIT).await?;
     for (args, expected) in [
-        (&["logs", "broken"][..], "container \"main\" in pod \"broken\" is waiting to start: trying and failing to pull image"),
+        (
+            &["logs", "broken"][..],
+            "container \"main\" in pod \"broken\" is waiting to start: trying and failing to pull image",
+        ),
         (&["logs", "calm", "-p"], "previous terminated container \"main\" in pod \"calm\" not found"),
     ] {
         let mut child = kubectl.follow(args)?;
@@ -126,20 +147,19 @@ async fn refusals(cluster: &Cluster, node: &Node) -> Result<()> {
         ensure!(!child.wait().await?.success() && said.contains(expected), "kubectl {args:?} said {said:?}");
     }
     // Straight to the node, past the apiserver's own checks.
-    let proxy = format!("/api/v1/nodes/{}/proxy/containerLogs/default", node.agent.node());
-    for (path, expected) in [
-        ("absent/main", "pod \"absent\" does not exist"),
-        ("calm/other", "container \"other\" not found in pod \"calm\""),
-        ("calm/main?tailLines=-1", "Invalid request."),
-        ("calm/main?limitBytes=x", "Unable to decode query."),
-        ("calm/..%2f..%2f..%2fetc%2fpasswd", "not found"),
+    let api = NodeApi::new(node.agent.api_port()?, &cluster.plane.ca_file())?;
+    let who = Credentials::pair(&cluster.plane.kubelet_client());
+    for (path, status, expected) in [
+        ("absent/main", 404, "pod \"absent\" does not exist"),
+        ("calm/other", 404, "container \"other\" not found in pod \"calm\""),
+        ("calm/main?tailLines=-1", 422, "{\"message\": \"Invalid request.\"}"),
+        ("calm/main?limitBytes=x", 400, "{\"message\": \"Unable to decode query.\"}"),
+        ("calm/main?previous=true", 400, "previous terminated container \"main\" in pod \"calm\" not found"),
+        ("calm/..%2f..%2f..%2fetc%2fpasswd", 400, ""),
+        ("calm/%2e%2e", 400, ""),
     ] {
-        let answer = kubectl.run(&["get", "--raw", &format!("{proxy}/{path}")]).await;
-        let said = match &answer {
-            Ok(out) => anyhow::bail!("{path} was answered: {out:?}"),
-            Err(e) => e.to_string(),
-        };
-        ensure!(said.contains(expected), "{path}: {said}");
+        let answer = api.get(&who, &format!("/containerLogs/default/{path}")).await?;
+        ensure!(answer.status == status && answer.text.contains(expected), "{path}: {answer:?}");
     }
     pods.delete("calm", LIMIT).await?;
     pods.delete("broken", LIMIT).await

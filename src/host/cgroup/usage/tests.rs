@@ -20,9 +20,17 @@ fn version_2_is_read() {
     let temp = testing::dir();
     let at = temp.path();
     put(at, "cgroup.controllers", "cpu memory io pids\n");
-    put(at, "a/cpu.stat", "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_periods 4\nnr_throttled 2\nthrottled_usec 7\n");
+    put(
+        at,
+        "a/cpu.stat",
+        "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_periods 4\nnr_throttled 2\nthrottled_usec 7\n",
+    );
     put(at, "a/memory.current", "1000\n");
-    put(at, "a/memory.stat", "anon 300\nfile 500\nfile_mapped 20\ninactive_file 400\npgfault 9\npgmajfault 1\n");
+    put(
+        at,
+        "a/memory.stat",
+        "anon 300\nfile 500\nfile_mapped 20\ninactive_file 400\npgfault 9\npgmajfault 1\n",
+    );
     put(at, "a/memory.max", "max\n");
     put(at, "a/memory.swap.current", "5\n");
     put(at, "a/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=3\n");
@@ -40,7 +48,10 @@ fn version_2_is_read() {
     assert_eq!((usage.memory_limit, usage.swap), (None, Some(5)));
     assert_eq!(usage.pressures.cpu.expect("pressure").some.total_micros, 3);
     assert_eq!((usage.processes, usage.threads), (Some(3), Some(6)));
-    assert_eq!((usage.cpu_quota_micros, usage.cpu_period_micros, usage.cpu_shares), (Some(-1), Some(100_000), Some(998)));
+    assert_eq!(
+        (usage.cpu_quota_micros, usage.cpu_period_micros, usage.cpu_shares),
+        (Some(-1), Some(100_000), Some(998))
+    );
     assert_eq!((usage.memory_failures, usage.oom_kills), (Some(3), Some(2)));
     let device = Device { major: 8, minor: 0, read_bytes: 1, written_bytes: 2, reads: 3, writes: 4 };
     assert_eq!(usage.devices, [device]);
@@ -70,7 +81,11 @@ fn version_1_is_read() {
         "cache 1\nhierarchical_memory_limit 2048\ntotal_cache 500\ntotal_rss 300\ntotal_mapped_file 20\n\
          total_pgfault 9\ntotal_pgmajfault 1\ntotal_inactive_file 400\n",
     );
-    put(at, "blkio/a/blkio.throttle.io_service_bytes_recursive", "8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n");
+    put(
+        at,
+        "blkio/a/blkio.throttle.io_service_bytes_recursive",
+        "8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n",
+    );
     put(at, "blkio/a/blkio.throttle.io_serviced_recursive", "8:0 Read 5\n8:0 Write 6\nTotal 11\n");
     put(at, "pids/a/pids.max", "max\n");
     let usage = open(at).usage(Path::new("a"), Detail::Everything).expect("usage");

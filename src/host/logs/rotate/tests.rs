@@ -43,10 +43,7 @@ fn files_are_moved_compressed_and_removed() {
     fs::write(dir.join("0.log.20260102-030403"), "round 3\n").expect("write");
     fs::write(&log, "round 5\n").expect("write");
     Rotation::begin(temp.path(), &log, 4, now(5)).expect("rotate");
-    assert_eq!(
-        listed(),
-        ["0.log.20260102-030403.gz", "0.log.20260102-030404.gz", "0.log.20260102-030405"]
-    );
+    assert_eq!(listed(), ["0.log.20260102-030403.gz", "0.log.20260102-030404.gz", "0.log.20260102-030405"]);
 }
 
 #[test]

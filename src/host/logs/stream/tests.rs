@@ -134,7 +134,8 @@ async fn a_tail_that_is_followed_begins_at_the_end() {
     let mut reader = LogReader::open(temp.path(), &log).expect("open");
     reader.seek_tail(2).expect("tail");
     let (end, ended) = oneshot::channel::<()>();
-    let run = tokio::spawn(stream(reader, all(), Follow::Until(watch, async move { drop(ended.await) }), sink));
+    let run =
+        tokio::spawn(stream(reader, all(), Follow::Until(watch, async move { drop(ended.await) }), sink));
     runtime.write(10);
     drop(end);
     let got = collect(blocks).await;

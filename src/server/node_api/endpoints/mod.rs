@@ -2,11 +2,14 @@
 
 mod checkpoint;
 mod configz;
+mod container_logs;
 mod exec;
 mod health;
 mod lookup;
+mod metrics;
 mod pods;
 mod port_forward;
+mod stats;
 mod system_logs;
 
 use std::sync::Arc;
@@ -51,12 +54,12 @@ async fn serve(shared: &Shared, call: Call) -> Response<Reply> {
         Endpoint::PortForward(of) => port_forward::answer(node, streaming, &of, call).await,
         Endpoint::Logs(parts) => Ok(system_logs::answer(node, parts, call).await),
         Endpoint::Checkpoint(of) => checkpoint::answer(node, &of, call).await,
-        Endpoint::ContainerLogs(_)
-        | Endpoint::StatsSummary
-        | Endpoint::Metrics
+        Endpoint::ContainerLogs(of) => Ok(container_logs::answer(node, &call, &of).await),
+        Endpoint::StatsSummary => Ok(stats::answer(node, &call).await),
+        Endpoint::Metrics
         | Endpoint::MetricsCadvisor
         | Endpoint::MetricsResource
-        | Endpoint::MetricsProbes => Ok(text(StatusCode::NOT_IMPLEMENTED, "not served by this version\n")),
+        | Endpoint::MetricsProbes => Ok(metrics::answer(node, &call.endpoint).await),
     };
     answered.unwrap_or_else(|refused| *refused)
 }
