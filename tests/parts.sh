@@ -16,6 +16,7 @@ CONTAINERD=v2.1.9
 PLUGINS=v1.9.1
 CNITOOL=v1.3.0
 FLANNEL=v0.28.1
+METRICS_SERVER=v0.9.0
 
 say() { printf 'parts: %s\n' "$*" >&2; }
 
@@ -27,6 +28,7 @@ version_of() {
     cni-reference) echo $PLUGINS ;;
     cnitool) echo $CNITOOL ;;
     flanneld) echo $FLANNEL ;;
+    metrics-server) echo $METRICS_SERVER ;;
     machine) machine_version ;;
     e2e-rootfs) debian ;;
     *) say "unknown part '$1'; --list shows the known ones"; return 2 ;;
@@ -43,7 +45,7 @@ machine_version() {
 # The root of the stand-in images: what the suite's pods call inside of them.
 ROOTFS_PACKAGES=bash-static,ca-certificates,curl,dnsutils,iproute2,iputils-ping,netcat-openbsd,nginx-light,procps
 debian() { . /etc/os-release; echo "${VERSION_CODENAME:-bookworm}"; }
-ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld machine e2e-suite e2e-rootfs"
+ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld metrics-server machine e2e-suite e2e-rootfs"
 
 # One line every 20 s while a build runs, so that a first run never looks hung.
 with_progress() {
@@ -131,6 +133,9 @@ build() {
       scratch_module "$work/mod" github.com/flannel-io/flannel $FLANNEL </dev/null
       with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
       mv "$work/out/flannel" "$work/out/flanneld" ;;
+    metrics-server)
+      scratch_module "$work/mod" sigs.k8s.io/metrics-server $METRICS_SERVER </dev/null
+      with_progress "metrics-server $METRICS_SERVER" "$log" go_build "$work/mod" "$work/out" "" sigs.k8s.io/metrics-server/cmd/metrics-server ;;
     machine)
       with_progress "whole machine, kernel $(version_of machine)" "$log" "$HERE/machine.sh" image "$work/out" ;;
   esac

@@ -12,10 +12,14 @@ use keelson_cri::Runtime;
 use keelson_cri::status::RuntimeStatus;
 use keelson_host::cgroup::Cgroups;
 use keelson_host::dirs::RootDirs;
-use keelson_host::logs::LogDirs;
+use keelson_host::logs::{LogDirs, LogWatch};
 use tokio::sync::watch;
 
 use crate::images::Images;
+use crate::inventory::Inventory;
+use crate::metrics::Metrics;
+use crate::pulse::Pulse;
+use crate::stats;
 use crate::status_writer::StatusWriter;
 use crate::view::View;
 
@@ -31,6 +35,13 @@ pub struct Context {
     pub events: EventRecorder,
     pub statuses: StatusWriter,
     pub view: View,
+    pub pulse: Pulse,
+    /// What the workers last saw.
+    pub inventory: Inventory,
+    /// Shared by everybody who follows a log.
+    pub log_watch: LogWatch,
+    pub metrics: Metrics,
+    pub stats: stats::Memory,
     pub capacity: NodeCapacity,
     /// What the node has and is, as admission and the downward API see it.
     pub node: watch::Receiver<NodeView>,

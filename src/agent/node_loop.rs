@@ -14,6 +14,7 @@ use keelson_core::node::{
     Amounts, Capacity, NodeFacts, NodeImage, Reserved, RuntimeCondition, RuntimeState, desired_node,
     desired_status, transitions,
 };
+use keelson_core::node_api::{Exposure, exposure};
 use keelson_cri::CriError;
 use keelson_cri::status::{Condition, Handler, RuntimeStatus};
 use tokio::sync::watch;
@@ -82,6 +83,7 @@ impl NodeLoop {
         let before = known.runtime.clone();
         match self.ctx.runtime.status().await {
             Ok(status) => {
+                self.ctx.pulse.runtime_answered();
                 if known.version.is_empty() {
                     self.ask_version(known).await;
                 }
@@ -129,7 +131,7 @@ impl NodeLoop {
             machine: self.machine.machine.clone(),
             runtime_version: known.version.clone(),
             agent_version: agent_version(),
-            agent_port: settings.kubelet.port,
+            agent_port: api_port(settings),
             capacity: self.machine.capacity.clone(),
             reserved: reserved(settings, &self.machine.capacity),
             runtime: known.runtime.clone(),
@@ -242,6 +244,14 @@ impl NodeLoop {
 /// Shown as the kubelet's version, which the version skew policy and the scheduler read; the suffix tells who we are.
 pub fn agent_version() -> String {
     format!("v1.36.0-keelson.{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Only told where somebody answers.
+fn api_port(settings: &Settings) -> i32 {
+    match exposure(&settings.kubelet, !settings.standalone) {
+        Exposure::Served { .. } => settings.kubelet.port,
+        Exposure::Off(_) => 0,
+    }
 }
 
 fn answering(status: &RuntimeStatus) -> RuntimeState {

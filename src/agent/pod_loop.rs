@@ -78,6 +78,7 @@ impl PodLoop {
         mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connected = true;
         loop {
+            state.ctx.pulse.pod_loop_turned();
             let mut mirrors_due = false;
             tokio::select! {
                 event = next(&mut self.api) => {
@@ -212,6 +213,7 @@ impl State {
             {
                 tracing::warn!(pod = desired.name(), namespace = desired.namespace(), %uid, reason = refusal.reason, message = refusal.message, "pod refused");
                 self.ctx.pod_event(&desired.pod, true, &refusal.reason, &refusal.message, None);
+                self.ctx.metrics.pod_rejected(&refusal.reason);
                 rejected = Some((refusal.reason, refusal.message));
             }
         } else {
@@ -282,6 +284,8 @@ impl State {
     fn ended(&mut self, uid: &PodUid) {
         self.admission.forget(uid);
         self.ctx.view.remove(uid);
+        self.ctx.inventory.remove(uid);
+        self.ctx.metrics.forget(uid);
         self.ctx.statuses.forget(uid);
         if let Some(api) = &self.ctx.api {
             api.objects.release(uid);

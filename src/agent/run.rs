@@ -15,7 +15,7 @@ use keelson_core::resources::cpu_shares;
 use keelson_cri::{CriError, Runtime};
 use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
-use keelson_host::logs::LogDirs;
+use keelson_host::logs::{LogDirs, LogWatch};
 use keelson_host::{PathError, static_pods};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,16 +23,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::context::{ApiParts, Context};
+use crate::handle::NodeHandle;
 use crate::images::Images;
+use crate::inventory::Inventory;
 use crate::machine::MachineFacts;
+use crate::metrics::Metrics;
 use crate::node_loop::{NodeLoop, node_addresses, reserved};
 use crate::pod_loop::{PodEvents, PodLoop};
+use crate::pulse::Pulse;
+use crate::stats;
 use crate::status_writer::StatusWriter;
 use crate::view::View;
 
 /// What the process around the agent lends it.
 pub struct Hooks {
     pub view: View,
+    pub pulse: Pulse,
+    /// Called once, when the parts are there that the node's API is made of, before the first pod is touched.
+    pub built: Box<dyn FnOnce(NodeHandle) + Send>,
     /// Called once, when everything that can be started has been.
     pub ready: Box<dyn FnOnce() + Send>,
     pub shutdown: CancellationToken,
@@ -85,8 +93,14 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         statuses: StatusWriter::new(api.as_ref().map(|a| a.api.clone())),
         images: Images::new(runtime.clone()),
         capacity: machine.node_capacity(),
+        inventory: Inventory::default(),
+        log_watch: LogWatch::start()
+            .map_err(|e| AgentError::Machine(format!("logs cannot be watched: {e}")))?,
+        metrics: Metrics::default(),
+        stats: stats::Memory::default(),
         runtime: runtime.clone(),
         view: hooks.view,
+        pulse: hooks.pulse,
         node: view.clone(),
         features: watch::Sender::new(Default::default()),
         settings,
@@ -99,6 +113,8 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         runtime_name,
     });
 
+    (hooks.built)(NodeHandle::new(ctx.clone()));
+
     let mut tasks = JoinSet::new();
     let node_loop = NodeLoop {
         ctx: ctx.clone(),
@@ -110,6 +126,7 @@ pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
         runtime_ready: ready_tx,
     };
     tasks.spawn(named("node loop", node_loop.run()));
+    tasks.spawn(named("log rotation", crate::log_rotation::run(ctx.clone())));
     let pod_loop = PodLoop {
         api: ctx.api.as_ref().map(|a| Box::pin(a.api.pods()) as PodEvents),
         statics: static_sets(&ctx.settings, &mut tasks),

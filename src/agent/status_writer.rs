@@ -110,6 +110,11 @@ impl StatusWriter {
         self.pump(uid);
     }
 
+    /// What was published last.
+    pub fn wanted(&self, uid: &PodUid) -> Option<PodStatus> {
+        self.lock().get(uid)?.wanted.clone()
+    }
+
     /// Resolves when the apiserver has what was published last, or when there is no object (any more) to tell.
     pub async fn settled(&self, uid: &PodUid) {
         let Some(mut done) = self.lock().get(uid).map(|e| e.settled.subscribe()) else { return };

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::{Connection, WatchPlace};
 use crate::error::{ApiError, ErrorKind, chain, plain};
 use crate::pace::{TokenBucket, random_fraction};
+use crate::requests;
 
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
@@ -83,6 +84,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) enum Pace {
     Limited,
     Events,
+    /// Questions that strangers cause.
+    Reviews,
     /// For heartbeats, which must not wait behind a crowd of pods.
     Urgent,
 }
@@ -97,6 +100,7 @@ struct Shared {
     node_name: String,
     bucket: TokenBucket,
     event_bucket: TokenBucket,
+    review_bucket: TokenBucket,
     timings: Timings,
     connection: RwLock<(Arc<Connection>, Instant)>,
 }
@@ -113,6 +117,7 @@ impl Api {
                 node_name: options.node_name.clone(),
                 bucket: TokenBucket::new(options.qps, options.burst),
                 event_bucket: TokenBucket::new(options.event_qps, options.event_burst),
+                review_bucket: TokenBucket::new(options.qps, options.burst),
                 timings: options.timings.clone(),
                 connection: RwLock::new((Arc::new(connection), Instant::now())),
             }),
@@ -149,6 +154,7 @@ impl Api {
             match pace {
                 Pace::Limited => self.shared.bucket.take().await,
                 Pace::Events => self.shared.event_bucket.take().await,
+                Pace::Reviews => self.shared.review_bucket.take().await,
                 Pace::Urgent => {}
             }
             let error = match self.once(operation, request.clone()).await {
@@ -236,7 +242,11 @@ impl Api {
         request
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(concat!("keelson/", env!("CARGO_PKG_VERSION"))));
+        let method = request.method().clone();
         let sent = client.send(request).await;
+        let code = sent.as_ref().map(|r| r.status());
+        let host = connection.server.split("://").last().unwrap_or_default().trim_end_matches('/');
+        requests::record(code.as_ref().map_or("<error>", |c| c.as_str()), host, method.as_str());
         let response = sent.map_err(|error| self.transport(operation, connection, &error))?;
         if response.status().is_success() {
             return Ok(response);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ArgMatches;
+use keelson_agent::pulse::Pulse;
 use keelson_agent::view::View;
 use keelson_core::config::Settings;
-use keelson_server::{healthz, local};
+use keelson_server::{healthz, local, node_api};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -43,11 +44,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     // Everything that can be refused is asked for before the first pod is touched.
     let local = local::listen(&settings.local_socket)?;
     let health_listener = healthz::listen(&settings.kubelet).await?;
+    let node_api = node_api::listen(&settings).await?;
 
-    let view = View::default();
+    let (view, pulse) = (View::default(), Pulse::default());
     let local = tokio::spawn(local::serve(local, view.clone(), shutdown.clone()));
     if let Some(listener) = health_listener {
-        tokio::spawn(healthz::serve(listener, Arc::new(|| Ok(())), shutdown.clone()));
+        let pulse = pulse.clone();
+        tokio::spawn(healthz::serve(listener, Arc::new(move || pulse.check()), shutdown.clone()));
     }
     tokio::spawn(crate::notify::pat_watchdog(shutdown.clone()));
     tokio::spawn(crate::memory::give_back_after_bursts(view.clone(), shutdown.clone()));
@@ -70,8 +73,15 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         crate::notify::stopping();
         stop.cancel();
     });
+    let ending = shutdown.clone();
     let hooks = keelson_agent::Hooks {
         view,
+        pulse,
+        built: Box::new(move |node| {
+            if let Some(api) = node_api {
+                tokio::spawn(api.serve(node, ending));
+            }
+        }),
         ready: Box::new(|| {
             tracing::info!("ready");
             crate::notify::ready();

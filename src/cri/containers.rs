@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use keelson_core::ids::{ContainerId, SandboxId};
+use keelson_core::ids::{ContainerId, PodUid, SandboxId};
 use keelson_proto::runtime::v1::{
-    AttachRequest, Container, ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ExecRequest, ExecSyncRequest, LinuxContainerResources, ListContainersRequest,
-    PodSandboxConfig, RemoveContainerRequest, ReopenContainerLogRequest, StartContainerRequest,
-    StopContainerRequest, UpdateContainerResourcesRequest,
+    AttachRequest, CheckpointContainerRequest, Container, ContainerConfig, ContainerFilter, ContainerState,
+    ContainerStateValue, ContainerStatus, ContainerStatusRequest, CreateContainerRequest, ExecRequest,
+    ExecSyncRequest, LinuxContainerResources, ListContainersRequest, PodSandboxConfig,
+    RemoveContainerRequest, ReopenContainerLogRequest, StartContainerRequest, StopContainerRequest,
+    UpdateContainerResourcesRequest,
 };
 
 use crate::Runtime;
+use crate::convert::labels;
 use crate::error::CriError;
 use crate::runtime::Call;
 use crate::sandboxes::gone_is_fine;
@@ -136,6 +138,36 @@ impl Runtime {
         answer.stdout.truncate(EXEC_OUTPUT_LIMIT);
         answer.stderr.truncate(EXEC_OUTPUT_LIMIT);
         Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
+    }
+
+    /// The running container of this name in a pod. None when there is none.
+    pub async fn running_container(&self, pod: &PodUid, name: &str) -> Result<Option<ContainerId>, CriError> {
+        let mut labels = labels::pod_selector(pod);
+        labels.insert(labels::CONTAINER_NAME.into(), name.into());
+        let state = ContainerStateValue { state: ContainerState::ContainerRunning.into() };
+        let filter = ContainerFilter { state: Some(state), label_selector: labels, ..Default::default() };
+        let newest = self.list_containers(Some(filter)).await?.into_iter().max_by_key(|c| c.created_at);
+        let call = self.on("find container", name);
+        newest
+            .map(|c| ContainerId::try_from(c.id).map_err(|bad| call.bad_answer(bad.to_string())))
+            .transpose()
+    }
+
+    /// Writes the container's state into an archive at `location`. Zero leaves the time to the runtime.
+    pub async fn checkpoint(
+        &self,
+        id: &ContainerId,
+        location: &str,
+        timeout: Duration,
+    ) -> Result<(), CriError> {
+        let limit = timeout.saturating_add(self.request_timeout()).min(LONGEST_GRACE);
+        let call = Call { operation: "checkpoint container", object: id.as_str(), limit };
+        let request = call.request(CheckpointContainerRequest {
+            container_id: id.as_str().into(),
+            location: location.into(),
+            timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        });
+        call.answer(self.client().checkpoint_container(request)).await.map(drop)
     }
 
     /// The URL at which the runtime's streaming server runs this command.

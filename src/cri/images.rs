@@ -26,7 +26,9 @@ impl Runtime {
             auth,
             sandbox_config: Some(sandbox.clone()),
         });
+        let began = std::time::Instant::now();
         let answer = self.images().pull_image(request).await;
+        crate::operations::record(call.operation, began.elapsed(), answer.is_err());
         let reference = answer
             .map_err(|status| CriError::from_status(call.operation, &name, &status))?
             .into_inner()

@@ -9,6 +9,7 @@ pub mod error;
 pub mod events;
 pub mod images;
 pub mod observe;
+pub mod operations;
 pub mod runtime;
 pub mod sandboxes;
 pub mod stats;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keelson_proto::runtime::v1::image_service_client::ImageServiceClient;
 use keelson_proto::runtime::v1::runtime_service_client::RuntimeServiceClient;
@@ -13,6 +13,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::cache::StatusCache;
 use crate::error::{CriError, ErrorKind};
+use crate::operations;
 use crate::status::CgroupDriver;
 
 /// How long the kubelet waits for an answer unless it is configured otherwise.
@@ -130,11 +131,14 @@ impl<'a> Call<'a> {
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CriError> {
-        match tokio::time::timeout(self.limit, call).await {
+        let began = Instant::now();
+        let answer = match tokio::time::timeout(self.limit, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(CriError::from_status(self.operation, self.object, &status)),
             Err(_) => Err(CriError::timeout(self.operation, self.object, self.limit)),
-        }
+        };
+        operations::record(self.operation, began.elapsed(), answer.is_err());
+        answer
     }
 
     pub fn bad_answer(&self, message: String) -> CriError {

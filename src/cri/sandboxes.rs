@@ -1,13 +1,15 @@
 //! Calls about pod sandboxes.
 
-use keelson_core::ids::SandboxId;
+use keelson_core::ids::{PodUid, SandboxId};
 use keelson_proto::runtime::v1::{
     LinuxContainerResources, ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxFilter,
-    PodSandboxStatusRequest, PodSandboxStatusResponse, PortForwardRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, StopPodSandboxRequest, UpdatePodSandboxResourcesRequest,
+    PodSandboxState, PodSandboxStateValue, PodSandboxStatusRequest, PodSandboxStatusResponse,
+    PortForwardRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StopPodSandboxRequest,
+    UpdatePodSandboxResourcesRequest,
 };
 
 use crate::Runtime;
+use crate::convert::labels;
 use crate::error::CriError;
 use crate::runtime::Call;
 
@@ -56,6 +58,16 @@ impl Runtime {
         let call = self.on("list sandboxes of", self.endpoint());
         let request = call.request(ListPodSandboxRequest { filter });
         Ok(call.answer(self.client().list_pod_sandbox(request)).await?.items)
+    }
+
+    /// The ready sandbox of a pod. None when there is none.
+    pub async fn ready_sandbox(&self, pod: &PodUid) -> Result<Option<SandboxId>, CriError> {
+        let state = PodSandboxStateValue { state: PodSandboxState::SandboxReady.into() };
+        let labels = labels::pod_selector(pod);
+        let filter = PodSandboxFilter { state: Some(state), label_selector: labels, ..Default::default() };
+        let newest = self.list_sandboxes(Some(filter)).await?.into_iter().max_by_key(|s| s.created_at);
+        let call = self.on("find sandbox of pod", pod.as_str());
+        newest.map(|s| SandboxId::try_from(s.id).map_err(|bad| call.bad_answer(bad.to_string()))).transpose()
     }
 
     /// Tells the sandbox what its containers may use in sum. Only sandboxes that are machines care; most runtimes do not

@@ -9,6 +9,7 @@ mod limits;
 mod names;
 mod removal;
 mod systemd;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use layout::Layout;
 pub use layout::Version;
 pub use limits::{Limits, shares_to_weight};
 use names::CgroupName;
+pub use usage::Detail;
 
 /// Guaranteed pods lie beside the cgroups of the two lesser classes.
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
@@ -232,6 +234,16 @@ impl Cgroups {
 
     fn pod(&self, uid: &PodUid, qos: QosClass) -> CgroupName {
         self.class(qos).child(&format!("pod{uid}"))
+    }
+
+    /// Where a pod's cgroup lies below the hierarchies; `None` where pods have none.
+    pub fn pod_place(&self, uid: &PodUid, qos: QosClass) -> Option<PathBuf> {
+        self.per_qos.then(|| self.path(&self.pod(uid, qos)))
+    }
+
+    /// The same for all pods together.
+    pub fn all_pods_place(&self) -> Option<PathBuf> {
+        self.per_qos.then(|| self.path(&self.all_pods()))
     }
 
     /// The path below a hierarchy.

@@ -12,6 +12,8 @@ pub mod mountinfo;
 pub mod path_error;
 pub mod resolv;
 pub mod static_pods;
+pub mod stats;
+pub mod system_logs;
 pub mod tree;
 pub mod volumes;
 

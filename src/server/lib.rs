@@ -1,10 +1,11 @@
-//! What this node answers: the root-only socket behind `keelson pods`, and the health endpoint on 10248. The HTTPS API
-//! on 10250 joins them here.
+//! What this node answers: the root-only socket behind `keelson pods`, the health endpoint on 10248, and the HTTPS API
+//! on 10250.
 
 pub mod client;
 mod connections;
 pub mod healthz;
 pub mod local;
+pub mod node_api;
 mod reply;
 mod socket;
 

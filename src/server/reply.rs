@@ -52,3 +52,12 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: Reply)
 pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Response<Reply> {
     reply(status, "text/plain; charset=utf-8", Reply::Whole(Some(Bytes::from(text.into()))))
 }
+
+pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Reply> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => reply(status, "application/json", Reply::Whole(Some(bytes.into()))),
+        Err(error) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be written: {error}\n"))
+        }
+    }
+}

@@ -81,8 +81,8 @@ async fn a_socket_left_by_a_killed_agent_is_replaced_and_a_living_one_is_not() {
 #[tokio::test]
 async fn pods_are_listed_sorted_and_watched_as_they_change() {
     let served = served().await;
-    served.view.set(&PodUid::try_from("b").unwrap(), row("b", "Pending"));
-    served.view.set(&PodUid::try_from("a").unwrap(), row("a", "Running"));
+    served.view.set(&PodUid::try_from("b").unwrap(), row("b", "Pending"), None);
+    served.view.set(&PodUid::try_from("a").unwrap(), row("a", "Running"), None);
     let names: Vec<_> = client::pods(&served.socket).await.unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["a", "b"]);
 

@@ -3,6 +3,7 @@
 //! A figure counts as a ratio to a peer in the same run: the runtime's own floor, which is the same CRI calls made
 //! directly, and a real kubelet. The three take turns, pod by pod, so that whatever else the machine does hits all alike.
 
+mod api;
 mod contender;
 mod floor;
 mod picture;
@@ -29,15 +30,16 @@ use floor::Floor;
 use report::Figures;
 use watch::Watch;
 
-const BENCH: &[Definition] = &[Definition {
-    name: "bench",
-    needs: &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]],
-    wants: &[Part::Kubelet],
-    body: |s| Box::pin(body(s)),
-}];
+const NEEDS: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]];
 
+const BENCH: &[Definition] = &[
+    Definition { name: "bench", needs: NEEDS, wants: &[Part::Kubelet], body: |s| Box::pin(body(s)) },
+    Definition { name: "node_api", needs: NEEDS, wants: &[Part::Kubelet], body: |s| Box::pin(api::body(s)) },
+];
+
+/// One after the other: two that measure at once measure each other.
 fn main() -> ExitCode {
-    schedule::main(BENCH)
+    schedule::main_with(BENCH, 1)
 }
 
 /// A number from the environment, for a quicker or a longer run.

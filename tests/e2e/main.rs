@@ -1,14 +1,17 @@
 //! End to end, on real parts: what a node must do, shown on a real runtime and a real control plane.
 
+mod api;
 mod deployment;
 mod faults;
 mod features;
+mod logs;
 mod machine;
 mod make_run;
 mod pods;
 mod rig;
 mod runtime_faults;
 mod static_pods;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -28,7 +31,15 @@ const SUITES: &[Definition] = &[
         wants: &[],
         body: |s| Box::pin(runtime_faults::body(s)),
     },
+    Definition { name: "logs", needs: CLUSTER, wants: &[], body: |s| Box::pin(logs::body(s)) },
+    Definition {
+        name: "stats",
+        needs: CLUSTER,
+        wants: &[Part::MetricsServer],
+        body: |s| Box::pin(stats::body(s)),
+    },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "api", needs: CLUSTER, wants: &[], body: |s| Box::pin(api::body(s)) },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition {
         name: "machine",

@@ -94,6 +94,21 @@ impl Agent {
         format!("{}/{folder}-{}", isolation::cgroup_name(), self.options.node)
     }
 
+    /// Where its HTTPS API listens, on every address of the node.
+    pub fn api_port(&self) -> Result<u16> {
+        self.configured_port("port")
+    }
+
+    pub fn healthz_port(&self) -> Result<u16> {
+        self.configured_port("healthzPort")
+    }
+
+    fn configured_port(&self, field: &str) -> Result<u16> {
+        let config: Value = serde_json::from_str(&fs::read_to_string(self.dir.join("config.yaml"))?)?;
+        let port = config[field].as_u64().and_then(|p| u16::try_from(p).ok());
+        port.with_context(|| format!("{field} of {} is no port", self.options.node))
+    }
+
     pub fn process_id(&self) -> Option<u32> {
         self.daemon.as_ref().map(Daemon::id)
     }
@@ -207,7 +222,7 @@ impl Agent {
             "staticPodPath": self.manifests(), "podLogsDir": self.pod_logs(),
             "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", self.cgroup_root()),
             "failSwapOn": false, "failCgroupV1": false, "enableServer": true,
-            "address": "127.0.0.1", "port": free_port()?,
+            "address": "0.0.0.0", "port": free_port()?,
             "healthzBindAddress": "127.0.0.1", "healthzPort": free_port()?,
             "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local",
             "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": self.options.kubeconfig.is_some()}},

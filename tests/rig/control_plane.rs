@@ -53,6 +53,7 @@ impl ControlPlane {
         let hosts = ["127.0.0.1", "10.96.0.1", NODE_IP, "localhost", "kubernetes.default.svc"];
         authority.pair("apiserver", "kube-apiserver", &[], &hosts)?;
         authority.pair("kubelet-client", "kube-apiserver-kubelet-client", &["system:masters"], &[])?;
+        authority.pair("front-proxy", "front-proxy-client", &[], &[])?;
         let admin = authority.pair("admin", "admin", &["system:masters"], &[])?;
         let admin = authority.kubeconfig("admin", &server, &admin)?;
         let tokens = authority.token_key()?;
@@ -103,6 +104,16 @@ impl ControlPlane {
         )
     }
 
+    /// A certificate of this cluster for a user of any name and groups.
+    pub fn user_pair(&self, file: &str, user: &str, groups: &[&str]) -> Result<Pair> {
+        self.authority.pair(file, user, groups, &[])
+    }
+
+    /// What the apiserver shows to nodes.
+    pub fn kubelet_client(&self) -> Pair {
+        Pair { cert: self.dir.join("kubelet-client.crt"), key: self.dir.join("kubelet-client.key") }
+    }
+
     pub fn ca_file(&self) -> PathBuf {
         self.authority.ca_file()
     }
@@ -141,6 +152,19 @@ impl ControlPlane {
             .arg("--kubelet-certificate-authority")
             .arg(self.authority.ca_file())
             .arg("--kubelet-preferred-address-types=InternalIP,Hostname")
+            // For APIs that are served by others, such as metrics-server's.
+            .arg("--requestheader-client-ca-file")
+            .arg(self.authority.ca_file())
+            .args(["--requestheader-allowed-names=front-proxy-client"])
+            .args([
+                "--requestheader-username-headers=X-Remote-User",
+                "--requestheader-group-headers=X-Remote-Group",
+            ])
+            .arg("--requestheader-extra-headers-prefix=X-Remote-Extra-")
+            .arg("--proxy-client-cert-file")
+            .arg(at("front-proxy.crt"))
+            .arg("--proxy-client-key-file")
+            .arg(at("front-proxy.key"))
             .arg("--service-account-signing-key-file")
             .arg(&self.tokens.0)
             .arg("--service-account-key-file")

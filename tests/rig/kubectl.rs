@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::parts::Part;
 use crate::process::output_of;
@@ -13,17 +13,34 @@ use crate::process::output_of;
 #[derive(Clone)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Kubectl {
     pub fn new(kubeconfig: &Path) -> Self {
-        Self { kubeconfig: kubeconfig.into() }
+        Self { kubeconfig: kubeconfig.into(), variables: vec![] }
+    }
+
+    /// One that streams over SPDY, as older ones do; the usual one uses WebSockets.
+    pub fn over_spdy(&self) -> Self {
+        let variables = vec![
+            ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"),
+            ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"),
+        ];
+        Self { variables, ..self.clone() }
     }
 
     pub async fn run(&self, args: &[&str]) -> Result<String> {
         let mut command = self.command()?;
         command.args(args);
         output_of(command).await
+    }
+
+    /// Starts it with its output as a pipe, for what goes on. It ends when dropped.
+    pub fn follow(&self, args: &[&str]) -> Result<Child> {
+        let mut command = self.command()?;
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().context("cannot start kubectl")
     }
 
     /// `kubectl apply` of a manifest in YAML or JSON.
@@ -39,8 +56,20 @@ impl Kubectl {
         Ok(())
     }
 
-    fn command(&self) -> Result<Command> {
-        let mut command = Command::new(Part::Kubectl.program()?);
+    /// For what is not just run to its end. Dies when dropped.
+    pub fn command(&self) -> Result<Command> {
+        self.command_in(Command::new(Part::Kubectl.program()?))
+    }
+
+    /// kubectl as the controlling process of the terminal that is its input.
+    pub fn command_with_terminal(&self) -> Result<Command> {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(Part::Kubectl.program()?);
+        self.command_in(command)
+    }
+
+    fn command_in(&self, mut command: Command) -> Result<Command> {
+        command.envs(self.variables.iter().copied());
         command.arg("--kubeconfig").arg(&self.kubeconfig).env("HOME", "/nonexistent").kill_on_drop(true);
         Ok(command)
     }

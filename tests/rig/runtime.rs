@@ -83,6 +83,13 @@ impl Runtime {
         Ok(())
     }
 
+    /// Has the runtime go on in a new log file, after somebody has moved the old one.
+    pub async fn reopen_log(&self, id: &str) -> Result<()> {
+        let request = cri::ReopenContainerLogRequest { container_id: id.into() };
+        self.runtime.clone().reopen_container_log(request).await?;
+        Ok(())
+    }
+
     /// Stops a sandbox with all that is in it, behind the agent's back.
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = cri::StopPodSandboxRequest { pod_sandbox_id: id.into() };

@@ -18,6 +18,11 @@ const DIR: &str = "KEELSON_RIG_DIR";
 /// The `main` of a test target. Arguments choose what runs: `pods` is all of that suite, `pods::grace` the cases of it whose
 /// names have that word.
 pub fn main(suites: &[Definition]) -> ExitCode {
+    main_with(suites, std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok()).unwrap_or(2))
+}
+
+/// The same with a number of suites that run at once.
+pub fn main_with(suites: &[Definition], jobs: usize) -> ExitCode {
     let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     match isolation::stage() {
         Stage::Init => isolation::init(),
@@ -26,7 +31,7 @@ pub fn main(suites: &[Definition]) -> ExitCode {
             suites.iter().for_each(|s| println!("{}: test", s.name));
             ExitCode::SUCCESS
         }
-        Stage::Outside => outside(suites.iter().filter(|s| chosen(s.name, &filters)).collect()),
+        Stage::Outside => outside(suites.iter().filter(|s| chosen(s.name, &filters)).collect(), jobs),
     }
 }
 
@@ -55,9 +60,8 @@ enum Outcome {
 }
 
 /// Before the namespaces: what needs the network or the whole machine, and what is to outlive the run.
-fn outside(suites: Vec<&Definition>) -> ExitCode {
+fn outside(suites: Vec<&Definition>, jobs: usize) -> ExitCode {
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
-    let jobs = std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok()).unwrap_or(2);
     let alone = suites.len() == 1;
     let waiting: Mutex<VecDeque<&Definition>> = Mutex::new(suites.into());
     let outcomes: Mutex<Vec<(&str, Outcome)>> = Mutex::default();

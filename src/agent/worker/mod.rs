@@ -15,7 +15,7 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -25,6 +25,7 @@ use keelson_core::facts::{CleanUp, Facts, VolumesState, Waiting};
 use keelson_core::ids::{ContainerId, PodUid};
 use keelson_core::observed::{ContainerState, ObservedPod, SandboxState};
 use keelson_core::plan::{self, Plan};
+use keelson_core::qos::{QosClass, qos_of};
 use keelson_cri::{PodHint, observe_pod};
 use tokio::sync::{Notify, watch};
 
@@ -75,6 +76,8 @@ pub struct Worker {
     retry: Retry,
     /// After the runtime could not be asked.
     look_retry: Retry,
+    /// When a pod that is new here was first seen, until it runs.
+    new_since: Option<Instant>,
 }
 
 /// Pauses after failures of clean-up and observation: short at first, never long.
@@ -146,6 +149,7 @@ impl Worker {
             probed,
             retry: Retry::default(),
             look_retry: Retry::default(),
+            new_since: stale.then(Instant::now),
             ctx,
             uid,
             orders,
@@ -155,6 +159,9 @@ impl Worker {
 
     pub async fn run(mut self) -> Ended {
         self.resume_backoff();
+        if !self.stale {
+            self.take_stock();
+        }
         let mut objects = self.ctx.api.as_ref().map(|a| a.objects.changed());
         loop {
             if self.stale && Box::pin(self.look()).await.is_err() {
@@ -257,7 +264,10 @@ impl Worker {
         let hint = PodHint { namespace: &self.observed.namespace, name: &self.observed.name };
         let seen = observe_pod(&self.ctx.runtime, &self.uid, hint).await;
         match seen {
-            Ok(seen) => self.observed = seen,
+            Ok(seen) => {
+                self.observed = seen;
+                self.take_stock();
+            }
             Err(e) => {
                 tracing::warn!(error = %e, "cannot observe the pod");
                 self.stale = true;
@@ -269,6 +279,12 @@ impl Worker {
         self.forgive_the_sandbox();
         self.read_termination_messages().await;
         Ok(())
+    }
+
+    /// Lets the others know what runs.
+    fn take_stock(&self) {
+        let qos = self.last_desired.as_ref().map_or(QosClass::BestEffort, |d| qos_of(&d.pod));
+        self.ctx.inventory.set(&self.observed, qos);
     }
 
     /// What could not be made or started in a sandbox that is dead now may be tried at once in the next one.

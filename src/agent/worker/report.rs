@@ -29,9 +29,14 @@ pub(super) fn told(previous: &PodStatus, c: &ObservedContainer) -> Told {
 
 /// Failed probes become events; the recorder folds repetitions into one.
 pub(super) fn probe_reports(ctx: &Arc<Context>, desired: Option<&DesiredPod>) -> Report {
-    let (ctx, pod) = (ctx.clone(), desired.map(|d| d.pod.clone()));
+    let (ctx, pod, uid) = (ctx.clone(), desired.map(|d| d.pod.clone()), desired.map(|d| d.uid.clone()));
     Arc::new(move |container, kind, outcome| {
         let Some(pod) = &pod else { return };
+        if let Some(uid) = &uid {
+            let name = |of: &Option<String>| of.clone().unwrap_or_default();
+            let (namespace, name) = (name(&pod.metadata.namespace), name(&pod.metadata.name));
+            ctx.metrics.probed((uid, &namespace, &name), container, kind, outcome);
+        }
         let (reason, message) = match outcome {
             Outcome::Success => return,
             Outcome::Failure(why) => ("Unhealthy", format!("{} probe failed: {why}", kind.title())),
@@ -44,8 +49,13 @@ pub(super) fn probe_reports(ctx: &Arc<Context>, desired: Option<&DesiredPod>) ->
 impl Worker {
     pub(super) fn publish(&mut self, desired: &DesiredPod, facts: &Facts) {
         let status = status::derive(desired, &self.observed, facts);
+        if status.phase.as_deref() != Some("Pending")
+            && let Some(since) = self.new_since.take()
+        {
+            self.ctx.metrics.pod_started(since.elapsed());
+        }
         let row = status::view_row(desired, &status);
-        self.ctx.view.set(&self.uid, row);
+        self.ctx.view.set(&self.uid, row, Some(desired.pod.clone()));
         if status != self.previous {
             self.previous = status.clone();
         }

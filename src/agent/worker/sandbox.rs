@@ -70,6 +70,7 @@ impl Worker {
         let made: Result<_, String> = made.await;
         let error = match made {
             Ok(Ok(_)) => {
+                self.ctx.metrics.sandbox_made();
                 self.sandbox_failure = None;
                 self.sandbox_backoff = Default::default();
                 self.name_reserved = 0;

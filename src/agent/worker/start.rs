@@ -75,6 +75,11 @@ impl Worker {
             return self.not_started(name, failure);
         }
         self.event(false, "Started", "Container started", Some(name));
+        self.ctx.metrics.container_started(match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+            ContainerKind::Main => "container",
+            ContainerKind::Ephemeral => "ephemeral_container",
+        });
         self.waiting.remove(name);
         self.image_backoff.remove(name);
         self.link_log(&desired, name, attempt, &id).await;
@@ -105,6 +110,7 @@ impl Worker {
             now.checked_add(if failure.soon { RETRY_SOON } else { RETRY }).unwrap_or(now)
         };
         tracing::warn!(container = name, reason = failure.reason, error = failure.message, retry_at = %retry_at, "container not started");
+        self.ctx.metrics.container_not_started("container", failure.reason);
         let waiting =
             Waiting { reason: failure.reason.into(), message: failure.message, retry_at: Some(retry_at) };
         self.waiting.insert(name.to_owned(), waiting);

@@ -33,7 +33,6 @@ pub(super) fn check(c: &KubeletConfiguration) -> Vec<Problem> {
 fn ranges(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
     for (field, value, low, high) in [
         ("port", i64::from(c.port), 1, 65535),
-        ("readOnlyPort", c.read_only_port.into(), 0, 65535),
         ("healthzPort", c.healthz_port.into(), 0, 65535),
         ("imageGCHighThresholdPercent", c.image_gc_high_threshold_percent.into(), 0, 100),
         ("imageGCLowThresholdPercent", c.image_gc_low_threshold_percent.into(), 0, 100),
@@ -84,6 +83,12 @@ fn ranges(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
                 "{} is out of range: this must be greater than 0 and at most 1",
                 c.memory_throttling_factor
             ),
+        ));
+    }
+    if c.read_only_port != 0 {
+        found.push((
+            "readOnlyPort",
+            format!("{} would serve pods to anybody who asks: there is no read-only port here, leave it out or give 0", c.read_only_port),
         ));
     }
     if c.run_once {

@@ -32,7 +32,7 @@ pub struct NodeFacts {
     pub runtime_version: String,
     /// What is shown as the kubelet's version; the scheduler and the version skew policy read it.
     pub agent_version: String,
-    /// Where the node API listens.
+    /// Where the node API listens; 0 when nobody does, as the apiserver would store a missing one.
     pub agent_port: i32,
     pub capacity: Capacity,
     pub reserved: Reserved,

@@ -63,10 +63,7 @@ volumeStatsAggPeriod: 0s
     assert_eq!(kubelet.node_status_update_frequency, Period::seconds(10));
     assert_eq!(settings.static_pod_path.as_ref().unwrap().to_str(), Some("/etc/kubernetes/manifests"));
     assert!(!settings.standalone && settings.register_node);
-    assert_eq!(
-        settings.not_acted_on,
-        ["rotateCertificates (kubelet.yaml:43)", "authentication (kubelet.yaml:4)"]
-    );
+    assert_eq!(settings.not_acted_on, ["rotateCertificates (kubelet.yaml:43)"]);
 }
 
 #[test]

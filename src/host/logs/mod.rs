@@ -1,4 +1,12 @@
-//! Where containers' logs lie: a directory a pod, and beside it a flat directory of links that log shippers read.
+//! Where containers' logs lie: a directory a pod, and beside it a flat directory of links that log shippers read. Below
+//! this module they are read, followed and rotated.
+
+mod open;
+mod reader;
+mod rotate;
+mod stream;
+mod watch;
+mod writers;
 
 use std::fs;
 use std::io;
@@ -10,6 +18,11 @@ use keelson_core::ids::{ContainerId, PodUid};
 use crate::dirs;
 use crate::path_error::{At, PathError, absent_is_fine};
 use crate::tree;
+
+pub use reader::LogReader;
+pub use rotate::{Rotation, size};
+pub use stream::{Follow, stream};
+pub use watch::LogWatch;
 
 /// /var/log/pods and /var/log/containers, unless told otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

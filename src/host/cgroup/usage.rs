@@ -1,0 +1,268 @@
+//! What a cgroup uses, read from its files when somebody asks. Both versions give the same values here.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use keelson_core::stats::Usage;
+use keelson_core::stats::usage::{Device, pressure};
+
+use super::layout::Layout;
+use super::{Cgroups, Version};
+
+/// How much is read. Every file costs a few system calls, and there are many cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    CpuAndMemory,
+    /// And processes and pressure, for a summary.
+    Summary,
+    /// And limits, throttling and devices, for a dashboard.
+    Everything,
+}
+
+/// A limit above this is none: the kernel's "unlimited" is the largest number of pages.
+const UNLIMITED: u64 = 1 << 62;
+/// The kernel's unit of accounted user and system time on every architecture that runs containers: 1/100 s.
+const TICK_NANOS: u64 = 10_000_000;
+/// No file of a cgroup that is read here is longer.
+const LONGEST_FILE: u64 = 64 << 10;
+
+impl Cgroups {
+    /// What the cgroup at a path below the hierarchies uses. `None` if there is no such cgroup.
+    pub fn usage(&self, relative: &Path, detail: Detail) -> Option<Usage> {
+        let mut reader = Reader { layout: &self.layout, relative, text: String::new() };
+        let mut usage = match self.layout.version {
+            Version::V1 => reader.v1(detail),
+            Version::V2 => reader.v2(detail),
+        };
+        if usage.cpu_nanos.is_none() && usage.memory.is_none() {
+            return None;
+        }
+        if detail >= Detail::Summary {
+            usage.processes = reader.processes();
+        }
+        Some(usage)
+    }
+
+    /// The names of the cgroups directly below one.
+    pub fn below(&self, relative: &Path) -> Vec<String> {
+        let tree = self.layout.of("memory").or(self.layout.hierarchies.first());
+        tree.and_then(|h| super::layout::subdirectories(&h.path.join(relative)).ok()).unwrap_or_default()
+    }
+
+    /// Some process in a cgroup itself, such as the one that holds a sandbox's network.
+    pub fn a_process(&self, relative: &Path) -> Option<u32> {
+        let tree = self.layout.of("memory").or(self.layout.hierarchies.first())?;
+        let mut text = String::new();
+        read(&tree.path.join(relative).join("cgroup.procs"), &mut text)?;
+        text.lines().next()?.parse().ok()
+    }
+}
+
+struct Reader<'a> {
+    layout: &'a Layout,
+    relative: &'a Path,
+    text: String,
+}
+
+impl Reader<'_> {
+    fn v2(&mut self, detail: Detail) -> Usage {
+        let mut usage = Usage::default();
+        if let Some(text) = self.file("cpu", "cpu.stat") {
+            let micros = |key| value(text, key).map(|n| n.saturating_mul(1000));
+            usage.cpu_nanos = micros("usage_usec");
+            usage.cpu_user_nanos = micros("user_usec");
+            usage.cpu_system_nanos = micros("system_usec");
+            usage.cfs_periods = value(text, "nr_periods");
+            usage.cfs_throttled_periods = value(text, "nr_throttled");
+            usage.cfs_throttled_nanos = micros("throttled_usec");
+        }
+        usage.memory = self.number("memory", "memory.current");
+        if let Some(text) = self.file("memory", "memory.stat") {
+            let inactive = value(text, "inactive_file").unwrap_or(0);
+            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive));
+            usage.rss = value(text, "anon");
+            usage.cache = value(text, "file");
+            usage.mapped_file = value(text, "file_mapped");
+            usage.kernel = value(text, "kernel");
+            usage.page_faults = value(text, "pgfault");
+            usage.major_page_faults = value(text, "pgmajfault");
+        }
+        usage.memory_limit = self.limit("memory", "memory.max");
+        usage.swap = self.number("memory", "memory.swap.current");
+        usage.swap_limit = self.limit("memory", "memory.swap.max");
+        if detail >= Detail::Summary {
+            usage.pressures.cpu = self.file("cpu", "cpu.pressure").and_then(pressure);
+            usage.pressures.memory = self.file("memory", "memory.pressure").and_then(pressure);
+            usage.pressures.io = self.file("io", "io.pressure").and_then(pressure);
+        }
+        if detail == Detail::Everything {
+            usage.threads = self.number("pids", "pids.current");
+            usage.threads_limit = self.limit("pids", "pids.max");
+            usage.memory_peak = self.number("memory", "memory.peak");
+            if let Some(text) = self.file("memory", "memory.events") {
+                usage.memory_failures = value(text, "max");
+                usage.oom_kills = value(text, "oom_kill");
+            }
+            usage.cpu_shares = self.number("cpu", "cpu.weight").map(weight_to_shares);
+            if let Some((quota, period)) = self.file("cpu", "cpu.max").and_then(|t| t.trim().split_once(' '))
+            {
+                usage.cpu_quota_micros = Some(quota.parse().unwrap_or(-1));
+                usage.cpu_period_micros = period.parse().ok();
+            }
+            usage.devices = self.file("io", "io.stat").map(io_stat).unwrap_or_default();
+        }
+        usage
+    }
+
+    fn v1(&mut self, detail: Detail) -> Usage {
+        let mut usage = Usage { cpu_nanos: self.number("cpuacct", "cpuacct.usage"), ..Usage::default() };
+        usage.memory = self.number("memory", "memory.usage_in_bytes");
+        if let Some(text) = self.file("memory", "memory.stat") {
+            let inactive = value(text, "total_inactive_file").unwrap_or(0);
+            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive));
+            usage.rss = value(text, "total_rss");
+            usage.cache = value(text, "total_cache");
+            usage.mapped_file = value(text, "total_mapped_file");
+            usage.page_faults = value(text, "total_pgfault");
+            usage.major_page_faults = value(text, "total_pgmajfault");
+            // Only there where swap is accounted.
+            usage.swap = value(text, "total_swap");
+            usage.memory_limit = value(text, "hierarchical_memory_limit").filter(|n| *n < UNLIMITED);
+        }
+        if detail == Detail::Everything {
+            if let Some(text) = self.file("cpuacct", "cpuacct.stat") {
+                let ticks = |key| value(text, key).map(|n| n.saturating_mul(TICK_NANOS));
+                usage.cpu_user_nanos = ticks("user");
+                usage.cpu_system_nanos = ticks("system");
+            }
+            if let Some(text) = self.file("cpu", "cpu.stat") {
+                usage.cfs_periods = value(text, "nr_periods");
+                usage.cfs_throttled_periods = value(text, "nr_throttled");
+                usage.cfs_throttled_nanos = value(text, "throttled_time");
+            }
+            usage.threads = self.number("pids", "pids.current");
+            usage.threads_limit = self.limit("pids", "pids.max");
+            usage.memory_peak = self.number("memory", "memory.max_usage_in_bytes");
+            usage.memory_failures = self.number("memory", "memory.failcnt");
+            usage.oom_kills =
+                self.file("memory", "memory.oom_control").and_then(|text| value(text, "oom_kill"));
+            usage.kernel = self.number("memory", "memory.kmem.usage_in_bytes");
+            usage.cpu_shares = self.number("cpu", "cpu.shares");
+            usage.cpu_quota_micros =
+                self.file("cpu", "cpu.cfs_quota_us").and_then(|text| text.trim().parse().ok());
+            usage.cpu_period_micros = self.number("cpu", "cpu.cfs_period_us");
+            let bytes = self.file("blkio", "blkio.throttle.io_service_bytes_recursive").map(blkio);
+            let operations = self.file("blkio", "blkio.throttle.io_serviced_recursive").map(blkio);
+            usage.devices = bytes.unwrap_or_default();
+            for device in &mut usage.devices {
+                let same = |o: &&Device| (o.major, o.minor) == (device.major, device.minor);
+                if let Some(counted) = operations.as_ref().and_then(|all| all.iter().find(same)) {
+                    (device.reads, device.writes) = (counted.read_bytes, counted.written_bytes);
+                }
+            }
+        }
+        usage
+    }
+
+    /// Of the cgroup and those directly below it, which is where containers are.
+    fn processes(&mut self) -> Option<u64> {
+        let tree = self.layout.of("memory").or(self.layout.hierarchies.first())?;
+        let dir = tree.path.join(self.relative);
+        let mut count = 0;
+        let mut dirs = vec![dir.clone()];
+        for name in super::layout::subdirectories(&dir).ok()? {
+            dirs.push(dir.join(name));
+        }
+        for dir in dirs {
+            if read(&dir.join("cgroup.procs"), &mut self.text).is_some() {
+                count += self.text.lines().count() as u64;
+            }
+        }
+        Some(count)
+    }
+
+    fn file(&mut self, controller: &str, name: &str) -> Option<&str> {
+        let path: PathBuf = self.layout.of(controller)?.path.join(self.relative).join(name);
+        read(&path, &mut self.text)?;
+        Some(&self.text)
+    }
+
+    fn number(&mut self, controller: &str, name: &str) -> Option<u64> {
+        self.file(controller, name)?.trim().parse().ok()
+    }
+
+    fn limit(&mut self, controller: &str, name: &str) -> Option<u64> {
+        self.number(controller, name).filter(|n| *n < UNLIMITED)
+    }
+}
+
+fn read(path: &Path, text: &mut String) -> Option<()> {
+    text.clear();
+    File::open(path).ok()?.take(LONGEST_FILE).read_to_string(text).ok()?;
+    Some(())
+}
+
+/// The number behind a key in lines of `key number`.
+fn value(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// The inverse of what the kubelet and the runtimes do with shares.
+fn weight_to_shares(weight: u64) -> u64 {
+    2 + (weight.saturating_sub(1)) * 262_142 / 9_999
+}
+
+/// `8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...`
+fn io_stat(text: &str) -> Vec<Device> {
+    let mut devices = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let Some((major, minor)) = words.next().and_then(numbered) else { continue };
+        let mut device = Device { major, minor, ..Device::default() };
+        for (key, value) in words.filter_map(|w| w.split_once('=')) {
+            let value = value.parse().unwrap_or(0);
+            match key {
+                "rbytes" => device.read_bytes = value,
+                "wbytes" => device.written_bytes = value,
+                "rios" => device.reads = value,
+                "wios" => device.writes = value,
+                _ => {}
+            }
+        }
+        devices.push(device);
+    }
+    devices
+}
+
+/// `8:0 Read 1` and `8:0 Write 2`, in the places for bytes whatever is counted.
+fn blkio(text: &str) -> Vec<Device> {
+    let mut devices: Vec<Device> = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some((major, minor)), Some(what), Some(value)) =
+            (words.next().and_then(numbered), words.next(), words.next())
+        else {
+            continue;
+        };
+        let value = value.parse().unwrap_or(0);
+        if devices.last().is_none_or(|d| (d.major, d.minor) != (major, minor)) {
+            devices.push(Device { major, minor, ..Device::default() });
+        }
+        let Some(device) = devices.last_mut() else { continue };
+        match what {
+            "Read" => device.read_bytes = value,
+            "Write" => device.written_bytes = value,
+            _ => {}
+        }
+    }
+    devices
+}
+
+fn numbered(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests;

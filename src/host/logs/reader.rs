@@ -1,0 +1,221 @@
+//! Reads one container's log from where it was asked to, across rotations, without losing or repeating a byte.
+//!
+//! Files that come up while an older one is still being read are opened at once and wait in a queue, because rotation
+//! compresses and removes them by name. A file is left for the next one when nobody has it open for writing any more.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use keelson_core::logs::rotation::is_plain_rotated;
+
+use super::open::{LogDir, LogFile};
+use super::writers::{Writers, writers};
+
+/// A reader that falls behind this many rotations loses the oldest files that it has not begun. Each costs a
+/// descriptor, and the disk space of a file that may be removed already.
+const MOST_WAITING: usize = 32;
+
+const TAIL_BLOCK: usize = 64 << 10;
+
+pub struct LogReader {
+    dir: LogDir,
+    /// The log's own name, such as 0.log.
+    name: String,
+    current: Option<LogFile>,
+    offset: u64,
+    /// Nobody writes to the current file any more.
+    complete: bool,
+    waiting: VecDeque<LogFile>,
+    /// The newest rotated name that was considered.
+    newest: String,
+}
+
+/// What a read came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    Bytes(usize),
+    /// The file has ended and the next one begins; an entry that was cut off stays cut off.
+    NextFile,
+    /// The file became shorter: somebody has emptied it, and it begins anew.
+    Truncated,
+    /// Nothing for now.
+    End,
+    /// A newer file waits, but this one may still grow.
+    Unfinished,
+}
+
+impl LogReader {
+    /// `log` must lie below `root`. In the moment of a rotation the log is not there; then its newest rotated file is
+    /// where to begin.
+    pub fn open(root: &Path, log: &Path) -> io::Result<Self> {
+        let (dir, name) = LogDir::of(root, log)?;
+        let mut this = Self {
+            dir,
+            name,
+            current: None,
+            offset: 0,
+            complete: false,
+            waiting: VecDeque::new(),
+            newest: String::new(),
+        };
+        for attempt in 0.. {
+            let rotated = this.rotated()?;
+            match this.dir.open(&this.name) {
+                Ok(file) => this.current = Some(file),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                Err(e) => match rotated.last().map(|newest| this.dir.open(newest)) {
+                    Some(Ok(file)) => this.current = Some(file),
+                    // Compressed just now: then the log is back.
+                    Some(Err(gone)) if gone.kind() == io::ErrorKind::NotFound && attempt < 3 => continue,
+                    Some(Err(other)) => return Err(other),
+                    None => return Err(e),
+                },
+            }
+            break;
+        }
+        // Listed again after the file was opened: what is newer than it comes after it.
+        let rotated = this.rotated()?;
+        let own = this.current.as_ref().map(|c| c.inode);
+        let mut newest = rotated.last().cloned();
+        for name in rotated {
+            if this.dir.inode(&name)? == own {
+                newest = Some(name);
+                break;
+            }
+        }
+        this.newest = newest.unwrap_or_default();
+        this.look()?;
+        Ok(this)
+    }
+
+    pub fn dir(&self) -> &LogDir {
+        &self.dir
+    }
+
+    /// Takes notice of files that came up since. To be called whenever names in the directory changed.
+    pub fn look(&mut self) -> io::Result<()> {
+        for name in self.rotated()? {
+            if name <= self.newest {
+                continue;
+            }
+            self.take(&name)?;
+            self.newest = name;
+        }
+        let name = self.name.clone();
+        self.take(&name)
+    }
+
+    fn take(&mut self, name: &str) -> io::Result<()> {
+        let Some(inode) = self.dir.inode(name)? else { return Ok(()) };
+        let held = self.current.iter().chain(&self.waiting).any(|f| f.inode == inode);
+        if held {
+            return Ok(());
+        }
+        match self.dir.open(name) {
+            Ok(file) => {
+                if self.waiting.len() == MOST_WAITING {
+                    tracing::warn!(log = %self.dir.path().join(&self.name).display(), "a reader is too slow and loses a rotated log");
+                    self.waiting.pop_front();
+                }
+                self.waiting.push_back(file);
+                Ok(())
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn rotated(&self) -> io::Result<Vec<String>> {
+        let mut names = self.dir.names(&self.name)?;
+        names.retain(|n| is_plain_rotated(&self.name, n));
+        Ok(names)
+    }
+
+    /// Begins with the last `lines` lines of the file.
+    pub fn seek_tail(&mut self, lines: u64) -> io::Result<()> {
+        if let Some(current) = &self.current {
+            self.offset = tail_start(current, lines)?;
+        }
+        Ok(())
+    }
+
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        let Some(current) = &self.current else { return Ok(Read::End) };
+        loop {
+            let n = match current.file.read_at(buffer, self.offset) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            if n > 0 {
+                self.offset += n as u64;
+                return Ok(Read::Bytes(n));
+            }
+            break;
+        }
+        if current.file.metadata()?.len() < self.offset {
+            self.offset = 0;
+            return Ok(Read::Truncated);
+        }
+        if self.waiting.is_empty() {
+            return Ok(Read::End);
+        }
+        if self.complete {
+            self.current = self.waiting.pop_front();
+            self.offset = 0;
+            self.complete = false;
+            return Ok(Read::NextFile);
+        }
+        match writers(&current.file) {
+            Writers::None => {
+                // What was written between the read above and the question is read before the file is left.
+                self.complete = true;
+                self.read(buffer)
+            }
+            Writers::Some | Writers::Unknown => Ok(Read::Unfinished),
+        }
+    }
+
+    /// True when no newer file is known.
+    pub fn at_last_file(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Waiting for the current file's last writer has taken long enough.
+    pub fn give_up_waiting(&mut self) {
+        self.complete = true;
+    }
+}
+
+/// Where the last `lines` lines begin, found from the end backwards.
+fn tail_start(log: &LogFile, lines: u64) -> io::Result<u64> {
+    let mut end = log.file.metadata()?.len();
+    if lines == 0 {
+        return Ok(end);
+    }
+    let mut block = vec![0; TAIL_BLOCK];
+    let mut seen = 0;
+    while end > 0 {
+        let start = end.saturating_sub(TAIL_BLOCK as u64);
+        let piece = &mut block[..usize::try_from(end - start).unwrap_or(TAIL_BLOCK)];
+        match log.file.read_exact_at(piece, start) {
+            Ok(()) => {}
+            // Emptied meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+            Err(e) => return Err(e),
+        }
+        for (at, _) in piece.iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
+            seen += 1;
+            // The newline at the very end closes the last line; the one before the first wanted line is one further.
+            if seen > lines {
+                return Ok(start + at as u64 + 1);
+            }
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests;

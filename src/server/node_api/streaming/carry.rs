@@ -1,0 +1,132 @@
+//! Two connections joined into one, until one of them ends, nothing has moved for too long, or the agent stops.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// One for each direction.
+const BUFFER: usize = 16 << 10;
+
+pub(super) async fn carry<A, B>(caller: A, mut runtime: B, idle: Duration, shutdown: CancellationToken)
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let moved = Arc::new(Moved { started: Instant::now(), last: AtomicU64::new(0) });
+    // Everything that moves passes the caller's side.
+    let mut caller = Watched { inner: caller, moved: moved.clone() };
+    tokio::select! {
+        result = tokio::io::copy_bidirectional_with_sizes(&mut caller, &mut runtime, BUFFER, BUFFER) => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "a stream broke off");
+            }
+        }
+        () = moved.silent_for(idle) => tracing::info!(?idle, "a stream was idle for too long and is closed"),
+        () = shutdown.cancelled() => {}
+    }
+}
+
+struct Moved {
+    started: Instant,
+    /// Milliseconds since then.
+    last: AtomicU64,
+}
+
+impl Moved {
+    fn now(&self) {
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(elapsed, Ordering::Relaxed);
+    }
+
+    async fn silent_for(&self, idle: Duration) {
+        loop {
+            let last = self.last.load(Ordering::Relaxed);
+            tokio::time::sleep_until(self.started + Duration::from_millis(last) + idle).await;
+            if self.last.load(Ordering::Relaxed) == last {
+                return;
+            }
+        }
+    }
+}
+
+struct Watched<S> {
+    inner: S,
+    moved: Arc<Moved>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if polled.is_ready() {
+            self.moved.now();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        if polled.is_ready() {
+            self.moved.now();
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_lives_while_something_moves_and_ends_when_nothing_does() {
+        let ((caller, mut near), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let idle = Duration::from_secs(60);
+        let carried = tokio::spawn(carry(caller, runtime, idle, CancellationToken::new()));
+        let mut buffer = [0; 2];
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            near.write_all(b"hi").await.unwrap();
+            far.read_exact(&mut buffer).await.unwrap();
+        }
+        assert!(!carried.is_finished());
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        carried.await.unwrap();
+        assert_eq!(far.read(&mut buffer).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_side_may_end_before_the_other() {
+        let ((caller, mut near), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let carried = tokio::spawn(carry(caller, runtime, Duration::from_secs(60), CancellationToken::new()));
+        near.shutdown().await.unwrap();
+        let mut text = String::new();
+        assert_eq!(far.read_to_string(&mut text).await.unwrap(), 0);
+        far.write_all(b"the last word").await.unwrap();
+        drop(far);
+        near.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "the last word");
+        carried.await.unwrap();
+    }
+}

@@ -1,0 +1,264 @@
+//! The node's API beside a kubelet's: how quickly a log streams, how long an exec takes, what /stats/summary costs, and
+//! what many who stay connected cost. The two take turns; requests go to the node directly.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use keelson_tests::agent::Agent;
+use keelson_tests::built;
+use keelson_tests::cluster::Cluster;
+use keelson_tests::containerd::{Containerd, Kind};
+use keelson_tests::control_plane::Extent;
+use keelson_tests::node_api::{Credentials, NodeApi, Stream};
+use keelson_tests::parts::Part;
+use keelson_tests::pods::{SLEEP, pod, shell, sleeper};
+use keelson_tests::suite::{Suite, folder};
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use crate::setting;
+use crate::usage::{cpu_seconds, memory_mib};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+struct Peer {
+    name: &'static str,
+    api: NodeApi,
+    who: Credentials,
+    agent: Agent,
+    _containerd: Containerd,
+    /// MB a second, one for each round.
+    streamed: Vec<f64>,
+    stream_cpu: f64,
+    exec: Vec<f64>,
+    summary_cpu: f64,
+    summary: Vec<f64>,
+    rss: f64,
+}
+
+pub async fn body(suite: &mut Suite) -> Result<()> {
+    let dir = suite.dir().to_owned();
+    let cluster = Cluster::start(&dir, Extent::WithoutScheduler).await?;
+    let mut peers = vec![join(&cluster, &dir, "keelson", 1).await?];
+    match join(&cluster, &dir, "kubelet", 2).await {
+        Ok(peer) => peers.push(peer),
+        Err(e) => println!("without a kubelet: {e:#}"),
+    }
+    streams(&cluster, &mut peers).await?;
+    execs(&mut peers).await?;
+    connected(&mut peers).await?;
+    summaries(&cluster, &mut peers).await?;
+    print(&peers);
+    Ok(())
+}
+
+async fn join(cluster: &Cluster, dir: &std::path::Path, name: &'static str, number: u8) -> Result<Peer> {
+    let dir = folder(dir, name)?;
+    let containerd = Containerd::start(Kind::V2, &dir, number).await?;
+    let config = json!({"containerLogMaxSize": "10Gi"});
+    let options = cluster.options(name, &containerd, config)?;
+    let agent = if name == "keelson" {
+        Agent::start_keelson(&built::release_agent()?, &dir, options).await?
+    } else {
+        Agent::start_program(&Part::Kubelet.program()?, &dir, options).await?
+    };
+    cluster.wait_node_ready(name, true, Duration::from_secs(60)).await?;
+    let api = NodeApi::new(agent.api_port()?, &cluster.plane.ca_file())?;
+    Ok(Peer {
+        name,
+        api,
+        who: Credentials::pair(&cluster.plane.kubelet_client()),
+        agent,
+        _containerd: containerd,
+        streamed: vec![],
+        stream_cpu: 0.0,
+        exec: vec![],
+        summary_cpu: 0.0,
+        summary: vec![],
+        rss: 0.0,
+    })
+}
+
+/// A log of a million lines, read to its end again and again.
+async fn streams(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
+    let lines = setting("BENCH_LOG_LINES", 1_000_000);
+    println!("a log of {lines} lines");
+    let text = "0123456789".repeat(8);
+    let line =
+        format!("awk 'BEGIN {{ for (i = 1; i <= {lines}; i++) print i, \"{text}\" }}'; touch /done; {SLEEP}");
+    for peer in peers.iter() {
+        let name = format!("{}-log", peer.name);
+        let mut main = shell("main", &line);
+        main["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/done"]}, "periodSeconds": 1});
+        cluster.pods().create(pod(&name, peer.name, json!([main]))).await?;
+    }
+    for peer in peers.iter() {
+        cluster.pods().wait_ready(&format!("{}-log", peer.name), LIMIT).await?;
+    }
+    for _ in 0..setting("BENCH_STREAMS", 5) {
+        for peer in peers.iter_mut() {
+            let path = format!("/containerLogs/default/{}-log/main", peer.name);
+            let cpu = cpu_seconds(peer.process()?)?;
+            let began = Instant::now();
+            let bytes = drain(peer.get(&path).await?).await?;
+            peer.streamed.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
+            peer.stream_cpu += cpu_seconds(peer.process()?)? - cpu;
+        }
+    }
+    Ok(())
+}
+
+/// From the connection to the end of a command that does nothing.
+async fn execs(peers: &mut [Peer]) -> Result<()> {
+    let rounds = setting("BENCH_EXECS", 40);
+    println!("{rounds} commands");
+    for _ in 0..rounds {
+        for peer in peers.iter_mut() {
+            let path = format!("/exec/default/{}-log/main?command=true&output=1&error=1", peer.name);
+            let began = Instant::now();
+            drain(peer.websocket(&path).await?).await?;
+            peer.exec.push(began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(())
+}
+
+/// Fifty who follow a log and fifty whose ports are forwarded, all at rest.
+async fn connected(peers: &mut [Peer]) -> Result<()> {
+    println!("50 followers and 50 port-forwards");
+    for peer in peers.iter_mut() {
+        let mut open: Vec<Stream> = Vec::new();
+        for _ in 0..50 {
+            let path = format!("/containerLogs/default/{}-log/main?follow=true&tailLines=1", peer.name);
+            let mut stream = peer.get(&path).await?;
+            stream.read_u8().await.context("a follower that sees nothing")?;
+            open.push(stream);
+            let path = format!("/portForward/default/{}-log?port=80", peer.name);
+            open.push(peer.websocket(&path).await?);
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        peer.rss = memory_mib(peer.process()?)?.0;
+    }
+    Ok(())
+}
+
+/// A summary every second, with many pods.
+async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
+    let (count, rounds) = (setting("BENCH_PODS", 100), setting("BENCH_SUMMARIES", 20));
+    for peer in peers.iter_mut() {
+        println!("{}: {count} pods, a summary a second", peer.name);
+        let names: Vec<String> = (0..count).map(|n| format!("{}-{n}", peer.name)).collect();
+        for name in &names {
+            cluster.pods().create(pod(name, peer.name, json!([sleeper("main")]))).await?;
+        }
+        for name in &names {
+            cluster.pods().wait_ready(name, LIMIT).await?;
+        }
+        // What follows the last start is not the summary's cost, nor is what the agent does anyway.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let process = peer.process()?;
+        let (before, began) = (cpu_seconds(process)?, Instant::now());
+        tokio::time::sleep(Duration::from_secs(rounds.into())).await;
+        let idle = (cpu_seconds(process)? - before) / began.elapsed().as_secs_f64();
+        let (before, began) = (cpu_seconds(process)?, Instant::now());
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        for _ in 0..rounds {
+            ticks.tick().await;
+            let asked = Instant::now();
+            let bytes = drain(peer.get("/stats/summary").await?).await?;
+            anyhow::ensure!(bytes > u64::from(count) * 500, "a summary of {bytes} bytes");
+            peer.summary.push(asked.elapsed().as_secs_f64() * 1e3);
+        }
+        let all = cpu_seconds(process)? - before;
+        // A kubelet measures in the background, whether asked or not; that belongs to what its summary costs.
+        let own = if peer.name == "keelson" { idle * began.elapsed().as_secs_f64() } else { 0.0 };
+        peer.summary_cpu = (all - own).max(0.0) / f64::from(rounds) * 1e3;
+        println!("{}: idle {:.2} % of a core", peer.name, idle * 100.0);
+        let now = kube::api::DeleteParams::default().grace_period(0);
+        for name in &names {
+            cluster.pods().api.delete(name, &now).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads to the end and returns how many bytes came, the marks between chunks included.
+async fn drain(mut stream: Stream) -> Result<u64> {
+    let (mut total, mut buffer) = (0, vec![0; 256 << 10]);
+    loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) => return Ok(total),
+            Ok(n) => total += n as u64,
+            // A peer that ends without saying so at the TLS level has ended all the same.
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(total),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+impl Peer {
+    /// On a connection of its own, which ends with the answer.
+    async fn get(&self, path: &str) -> Result<Stream> {
+        let (answer, stream) = self.api.open(&self.who, "GET", path, &[("Connection", "close")]).await?;
+        anyhow::ensure!(answer.status == 200, "{path} was answered {answer:?}");
+        Ok(stream)
+    }
+
+    async fn websocket(&self, path: &str) -> Result<Stream> {
+        let headers = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("Sec-WebSocket-Protocol", "v4.channel.k8s.io"),
+        ];
+        let (answer, stream) = self.api.open(&self.who, "GET", path, &headers).await?;
+        anyhow::ensure!(answer.status == 101, "{path} was answered {answer:?}");
+        Ok(stream)
+    }
+
+    fn process(&self) -> Result<u32> {
+        self.agent.process_id().with_context(|| format!("{} does not run", self.name))
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+type Value = fn(&Peer) -> f64;
+
+fn print(peers: &[Peer]) {
+    let rows: [(&str, Value); 6] = [
+        ("log streaming, p50 (MB/s)", |p| median(&p.streamed)),
+        ("agent CPU of all streams (s)", |p| p.stream_cpu),
+        ("exec and its end, p50 (ms)", |p| median(&p.exec)),
+        ("/stats/summary, p50 (ms)", |p| median(&p.summary)),
+        ("agent CPU a summary (ms)", |p| p.summary_cpu),
+        ("RSS, 50 followers, 50 forwards (MiB)", |p| p.rss),
+    ];
+    println!();
+    for (what, value) in rows {
+        print!("{what:<40}");
+        peers.iter().for_each(|p| print!("{:>12} {:>9.2}", p.name, value(p)));
+        println!();
+    }
+    let [own, peer] = peers else {
+        println!("missing in this run: kubelet");
+        return;
+    };
+    let ratio = |value: Value| value(own) / value(peer);
+    let verdicts = [
+        ("streaming, times the kubelet's", ratio(|p| median(&p.streamed)), 1.0, true),
+        ("exec, times the kubelet's", ratio(|p| median(&p.exec)), 0.7, false),
+        ("CPU a summary, times the kubelet's", ratio(|p| p.summary_cpu), 0.3, false),
+        ("RSS with 100 connected (MiB)", own.rss, 40.0, false),
+    ];
+    for (what, value, reach, at_least) in verdicts {
+        let reached = if at_least { value >= reach } else { value <= reach };
+        let verdict = if reached { "reached" } else { "MISSED" };
+        println!("{what:<52} {value:>6.2} (reach {reach}): {verdict}");
+    }
+}
