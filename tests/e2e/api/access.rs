@@ -31,6 +31,14 @@ fn paths() -> Vec<(&'static str, String, u16)> {
         ("GET", of("/pods/"), 200),
         ("GET", of("/runningpods/"), 200),
         ("GET", of("/configz"), 200),
+        ("GET", of("/stats/summary"), 200),
+        ("GET", of("/metrics"), 200),
+        ("GET", of("/metrics/cadvisor"), 200),
+        ("GET", of("/metrics/resource"), 200),
+        ("GET", of("/metrics/probes"), 200),
+        ("GET", of("/containerLogs/default/POD/main"), 200),
+        ("GET", of("/containerLogs/default/POD/none"), 404),
+        ("GET", of("/containerLogs/default/POD/..%2f..%2fmain"), 400),
         ("GET", of("/logs/"), 200),
         ("GET", of("/logs/none"), 404),
         ("GET", of("/logs/../etc/passwd"), 400),
@@ -130,11 +138,15 @@ async fn rights(cluster: &Cluster, node: &Node) -> Result<()> {
     let proxy_get = account(cluster, "proxy-get", "get", "nodes/proxy").await?;
     let proxy_create = account(cluster, "proxy-create", "create", "nodes/proxy").await?;
     let log_get = account(cluster, "log-get", "get", "nodes/log").await?;
+    let metrics_get = account(cluster, "metrics-get", "get", "nodes/metrics").await?;
     // The role may be a moment on its way to the authorizer.
-    until_true("the roles are known", LIMIT, async || Ok(api.get(&log_get, "/logs/").await?.status == 200))
-        .await?;
+    until_true("the roles are known", LIMIT, async || {
+        Ok(api.get(&metrics_get, "/metrics/resource").await?.status == 200)
+    })
+    .await?;
     let exec = format!("/exec/default/{POD}/main?command=id&output=1");
     let run = format!("/run/default/{POD}/main?cmd=id");
+    let logs = format!("/containerLogs/default/{POD}/main");
     let table = [
         ("pods-only", &pods_only, "GET", "/pods", 200),
         ("pods-only", &pods_only, "GET", "/runningpods/", 200),
@@ -145,6 +157,7 @@ async fn rights(cluster: &Cluster, node: &Node) -> Result<()> {
         ("proxy-get", &proxy_get, "GET", "/pods", 200),
         ("proxy-get", &proxy_get, "GET", "/configz", 200),
         ("proxy-get", &proxy_get, "GET", "/healthz", 200),
+        ("proxy-get", &proxy_get, "GET", &logs, 200),
         ("proxy-get", &proxy_get, "GET", "/logs/", 403),
         ("proxy-get", &proxy_get, "GET", "/metrics", 403),
         ("proxy-get", &proxy_get, "GET", "/stats/summary", 403),
@@ -154,6 +167,9 @@ async fn rights(cluster: &Cluster, node: &Node) -> Result<()> {
         ("proxy-create", &proxy_create, "POST", &run, 200),
         ("proxy-create", &proxy_create, "GET", "/pods", 403),
         ("log-get", &log_get, "GET", "/pods", 403),
+        ("log-get", &log_get, "GET", &logs, 403),
+        ("metrics-get", &metrics_get, "GET", "/metrics/resource", 200),
+        ("metrics-get", &metrics_get, "GET", "/stats/summary", 403),
     ];
     for (who, credentials, method, path, expected) in table {
         let answer = api.ask(credentials, method, path, &[("Connection", "close")]).await?;
