@@ -63,6 +63,15 @@ pub fn create(name: &IfName, tunnel: &Tunnel, mac: Mac, mtu: u32) -> Request {
     Request::new(format!("create VXLAN device {name}"), message)
 }
 
+/// The VXLAN device of that name; None also when the name is another kind of link's.
+pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Vxlan>> {
+    match socket.call(link::get(name)) {
+        Ok(replies) => Ok(replies.iter().find_map(|reply| parse(&reply.payload))),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// All VXLAN devices of this namespace.
 pub fn list(socket: &mut Socket) -> Result<Vec<Vxlan>> {
     let request =

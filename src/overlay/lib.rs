@@ -12,3 +12,9 @@
 pub mod config;
 pub mod lease;
 pub mod plan;
+
+mod files;
+mod kernel;
+mod source;
+mod state;
+mod underlay;

@@ -38,6 +38,16 @@ impl Annotations {
         format!("{}{last}", self.prefix)
     }
 
+    /// Whether an annotation is one of flannel's.
+    pub fn is_ours(&self, name: &str) -> bool {
+        name.starts_with(&self.prefix)
+    }
+
+    /// A node's subnets, at most one of each family.
+    pub fn subnets(&self, pod_ranges: &[String]) -> Result<Vec<IpNet>, String> {
+        subnets(pod_ranges).map(|(v4, v6)| v4.into_iter().chain(v6).collect())
+    }
+
     /// The lease of a node, None for a node that takes no part. What is wrong with one is told in words.
     pub fn lease(
         &self,
@@ -93,7 +103,7 @@ impl Annotations {
 }
 
 /// At most one subnet of each family.
-pub(super) fn subnets(ranges: &[String]) -> Result<(Option<IpNet>, Option<IpNet>), String> {
+fn subnets(ranges: &[String]) -> Result<(Option<IpNet>, Option<IpNet>), String> {
     let (mut v4, mut v6) = (None, None);
     for text in ranges.iter().filter(|text| !text.is_empty()) {
         let net: IpNet = text.parse().map_err(|e| format!("its pod range {e}"))?;
