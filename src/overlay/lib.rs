@@ -13,8 +13,19 @@ pub mod config;
 pub mod lease;
 pub mod plan;
 
+mod engine;
 mod files;
+mod firewall;
 mod kernel;
+mod metrics;
+mod monitor;
+mod report;
+mod run;
+mod serve;
 mod source;
 mod state;
+pub mod status;
 mod underlay;
+
+pub use run::{Hooks, RunError, run};
+pub use serve::{AskError, ask};

@@ -116,7 +116,7 @@ pub async fn follow(
 
 /// Keeps of each node only what matters here.
 fn apply(nodes: &mut BTreeMap<String, NodeFacts>, event: NodeEvent, annotations: &Annotations) {
-    let mut keep = |nodes: &mut BTreeMap<String, NodeFacts>, mut node: NodeFacts| {
+    let keep = |nodes: &mut BTreeMap<String, NodeFacts>, mut node: NodeFacts| {
         node.annotations.retain(|name, _| annotations.is_ours(name));
         nodes.insert(node.name.clone(), node);
     };

@@ -5,6 +5,8 @@ pub mod etcd;
 pub mod kube;
 mod registration;
 
+pub use registration::Memory;
+
 use std::net::IpAddr;
 
 use keelson_netkit::IpNet;

@@ -1,0 +1,289 @@
+//! The daemon: starts the source of leases, then goes round whenever something changed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{LeaseSource, NetConf, NetConfError, Options, Pool};
+use crate::engine::{Engine, Round};
+use crate::lease::{Annotations, Own, PrefixError};
+use crate::monitor::{Changes, ListenError};
+use crate::serve::{self, ServeError};
+use crate::source::{self, View, kube::ConnectError};
+use crate::state::State;
+use crate::status::Status;
+use crate::{files, report};
+
+/// Changes that come in a crowd are looked at once.
+const SETTLE: Duration = Duration::from_millis(100);
+/// What could not be done is tried again after this.
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("cannot read the network configuration {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{place}: {error}")]
+    NetConf { place: String, error: NetConfError },
+    #[error("{0}")]
+    Pool(#[from] crate::config::PoolError),
+    #[error("--kube-annotation-prefix {0}")]
+    Prefix(#[from] PrefixError),
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("{0}")]
+    Kernel(#[from] keelson_netkit::Error),
+    #[error("{0}")]
+    Listen(#[from] ListenError),
+    #[error("{0}")]
+    Serve(#[from] ServeError),
+    #[error("the thread that looks after the kernel ended: {0}")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+/// What the daemon tells whoever started it.
+pub struct Hooks {
+    /// Called once, when pods can be given addresses and reach each other.
+    pub ready: Box<dyn FnOnce() + Send>,
+    pub shutdown: CancellationToken,
+}
+
+/// Runs until shutdown. What was set up in the kernel stays.
+pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
+    let (status, told) = watch::channel(Status::default());
+    // Everything that can be refused is asked for before the kernel is touched.
+    let local = serve::listen(&options.socket)?;
+    let health = serve::listen_health(options.health).await?;
+    tokio::spawn(serve::serve_local(local, told.clone(), hooks.shutdown.clone()));
+    if let Some(listener) = health {
+        tokio::spawn(serve::serve_health(listener, told.clone(), hooks.shutdown.clone()));
+    }
+    let state = State::load(&options.state_dir);
+    let conf = tokio::select! {
+        conf = network_config(&options, &state) => conf?,
+        () = hooks.shutdown.cancelled() => return Ok(()),
+    };
+    let mut state = state;
+    state.network_config = conf.1;
+    let conf = conf.0;
+    tracing::info!(backend = conf.backend.name(), networks = ?conf.networks().map(|n| n.to_string()).collect::<Vec<_>>(), "overlay starts");
+
+    let (own, wanted) = watch::channel(None);
+    let (sender, view) = watch::channel(View::default());
+    let api = start_source(&options, &conf, &state, wanted, sender).await?;
+    if let Some(api) = api {
+        tokio::spawn(report::follow(api, options.leases.clone(), told, hooks.shutdown.clone()));
+    }
+    let engine = Engine::new(options, conf, state)?;
+    let daemon = Daemon {
+        engine: Some(engine),
+        changes: Changes::listen()?,
+        view,
+        own,
+        status,
+        fallen_back: BTreeSet::new(),
+        ready: Some(hooks.ready),
+        repairs: 0,
+        complaints: Vec::new(),
+    };
+    tokio::select! {
+        result = daemon.go_round() => result,
+        () = hooks.shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// The configuration, and its text where it has to be kept.
+async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Option<String>), RunError> {
+    let backend = options.backend.as_deref();
+    let LeaseSource::Etcd(etcd) = &options.leases else {
+        let path = options.net_config.display().to_string();
+        let text = std::fs::read_to_string(&options.net_config)
+            .map_err(|source| RunError::Read { path: path.clone(), source })?;
+        let conf = NetConf::parse(&text, backend).map_err(|error| RunError::NetConf { place: path, error })?;
+        return Ok((conf, None));
+    };
+    loop {
+        let (text, place) = match (source::etcd::network_config(etcd).await, &state.network_config) {
+            (Ok(text), _) => (text, "in etcd"),
+            (Err(error), Some(kept)) => {
+                tracing::warn!(%error, "etcd does not answer; going on with the network as it was last time");
+                (kept.clone(), "kept from etcd")
+            }
+            (Err(error), None) => {
+                tracing::warn!(%error, "waiting for the network configuration");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        let conf = NetConf::parse(&text, backend)
+            .map_err(|error| RunError::NetConf { place: place.to_owned(), error })?;
+        return Ok((conf, Some(text)));
+    }
+}
+
+async fn start_source(
+    options: &Options,
+    conf: &NetConf,
+    state: &State,
+    own: watch::Receiver<Option<Own>>,
+    view: watch::Sender<View>,
+) -> Result<Option<keelson_apiserver::Api>, RunError> {
+    match &options.leases {
+        LeaseSource::Kube(kube) => {
+            let annotations = Annotations::new(&kube.annotation_prefix)?;
+            let api = source::kube::connect(kube, &options.state_dir).await?;
+            tokio::spawn(source::kube::follow(api.clone(), annotations, own, view));
+            Ok(Some(api))
+        }
+        LeaseSource::Etcd(etcd) => {
+            let mut memory = source::Memory {
+                subnets: state.subnets(),
+                published: state.published.iter().filter_map(|text| text.parse().ok()).collect(),
+            };
+            if memory.subnets.is_empty() {
+                // What a flanneld left that ran here before.
+                let text = std::fs::read_to_string(&options.subnet_file).unwrap_or_default();
+                memory.subnets = files::read_subnet_env(&text);
+            }
+            tokio::spawn(source::etcd::follow(etcd.clone(), conf.clone(), own, memory, view));
+            Ok(None)
+        }
+        LeaseSource::Alone => {
+            let mut subnets = Vec::new();
+            for (network, division) in [(conf.v4, &conf.division4), (conf.v6, &conf.division6)] {
+                if let Some(network) = network {
+                    subnets.extend(Pool::new(network, division)?.pick(&[], 0));
+                }
+            }
+            let _ = view.send(View { subnets, heard: true, ..View::default() });
+            // Kept open: a source that is gone would look like one that ended.
+            tokio::spawn(async move { view.closed().await });
+            Ok(None)
+        }
+    }
+}
+
+struct Daemon {
+    /// Away while a thread works with it.
+    engine: Option<Engine>,
+    changes: Changes,
+    view: watch::Receiver<View>,
+    own: watch::Sender<Option<Own>>,
+    status: watch::Sender<Status>,
+    fallen_back: BTreeSet<String>,
+    ready: Option<Box<dyn FnOnce() + Send>>,
+    repairs: u64,
+    complaints: Vec<String>,
+}
+
+impl Daemon {
+    async fn go_round(mut self) -> Result<(), RunError> {
+        let mut interfaces = Default::default();
+        let mut provoked = true;
+        loop {
+            let round = self.round(provoked).await?;
+            let next = match &round {
+                Some(round) if round.whole || round.subnets.is_empty() => self.check_every(),
+                _ => RETRY,
+            };
+            if let Some(round) = round {
+                interfaces = round.interfaces;
+            }
+            let at = Instant::now() + next;
+            tokio::select! {
+                changed = self.view.changed() => {
+                    provoked = true;
+                    if changed.is_err() {
+                        // Only when shutting down.
+                        std::future::pending::<()>().await;
+                    }
+                }
+                heard = self.changes.next(&interfaces) => {
+                    provoked = false;
+                    heard?;
+                    tokio::time::sleep(SETTLE).await;
+                }
+                () = tokio::time::sleep_until(at) => provoked = false,
+            }
+        }
+    }
+
+    fn check_every(&self) -> Duration {
+        self.engine.as_ref().map_or(RETRY, |engine| engine.check_every())
+    }
+
+    /// One round in a thread of its own. None when there is no interface to work with.
+    async fn round(&mut self, provoked: bool) -> Result<Option<Round>, RunError> {
+        let Some(mut engine) = self.engine.take() else { return Ok(None) };
+        let view = self.view.borrow_and_update().clone();
+        let (fallen_back, heard) = (self.fallen_back.clone(), view.clone());
+        let (engine, outcome) = tokio::task::spawn_blocking(move || {
+            let outcome = engine.round(&heard, &fallen_back);
+            let outcome = outcome.map(|mut round| {
+                if round.whole
+                    && let Err(error) = engine.write_files(&round)
+                {
+                    round.complaints.push(error.to_string());
+                    round.whole = false;
+                }
+                round
+            });
+            (engine, outcome)
+        })
+        .await?;
+        let round = match outcome {
+            Ok(round) => round,
+            Err(error) => {
+                self.complain(vec![error.to_string()]);
+                self.status.send_modify(|status| status.problems = vec![error.to_string()]);
+                self.engine = Some(engine);
+                return Ok(None);
+            }
+        };
+        self.own.send_if_modified(|now| {
+            now.as_ref() != Some(&round.own) && {
+                *now = Some(round.own.clone());
+                true
+            }
+        });
+        if !round.done.is_empty() {
+            if provoked || self.ready.is_some() {
+                tracing::info!(changes = round.done.len(), peers = round.peers.len(), "the network follows its leases");
+            } else {
+                self.repairs += 1;
+                tracing::warn!(repaired = round.done.join("; "), "put right what somebody changed");
+            }
+            tracing::debug!(done = ?round.done, "done");
+        }
+        let mut complaints = round.complaints.clone();
+        complaints.extend(view.trouble.clone());
+        self.complain(complaints.clone());
+        if round.whole
+            && let Some(ready) = self.ready.take()
+        {
+            tracing::info!(subnets = ?round.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = round.mtu, interface = round.underlay.name, "ready");
+            ready();
+        }
+        let told = report::status(&engine, &round, &view, complaints, self.repairs, self.ready.is_none());
+        self.status.send_if_modified(|now| {
+            now != &told && {
+                *now = told;
+                true
+            }
+        });
+        self.engine = Some(engine);
+        Ok(Some(round))
+    }
+
+    /// Says each thing once, and again only when it comes back.
+    fn complain(&mut self, complaints: Vec<String>) {
+        for problem in complaints.iter().filter(|problem| !self.complaints.contains(problem)) {
+            tracing::warn!(problem, "overlay");
+        }
+        self.complaints = complaints;
+    }
+}
+
