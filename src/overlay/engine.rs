@@ -10,7 +10,7 @@ use crate::config::{Backend, LeaseSource, NetConf, Options};
 use crate::files;
 use crate::firewall::{self, Wanted};
 use crate::kernel::{self, Outcome};
-use crate::lease::{Lease, Own, Sifted, Vtep, sift};
+use crate::lease::{Lease, Measure, Own, Sifted, Vtep, sift};
 use crate::plan::{Carrier, Desired, Situation, TUN_NAME, Unreachable, desired};
 use crate::source::View;
 use crate::state::State;
@@ -26,6 +26,8 @@ pub struct Engine {
     path: Option<Served>,
     state: State,
     checksum_offload: bool,
+    /// Who holds what, as of the last round.
+    served: HashSet<(String, IpNet)>,
 }
 
 /// The udp data path, with what it was started for.
@@ -63,8 +65,13 @@ impl Engine {
         let macs = settle_macs(&mut socket, &conf, &state)?;
         let rules = Socket::netfilter()?;
         let checksum_offload = !needs_checksums_in_software(&kernel_release());
+        let served = state
+            .peers()
+            .iter()
+            .flat_map(|p| p.subnets().map(|net| (p.holder.clone(), net)).collect::<Vec<_>>())
+            .collect();
         let mut engine =
-            Engine { options, conf, macs, socket, rules, path: None, state, checksum_offload };
+            Engine { options, conf, macs, socket, rules, path: None, state, checksum_offload, served };
         engine.state.mac4 = Some(engine.macs.0.to_string());
         engine.state.mac6 = Some(engine.macs.1.to_string());
         Ok(engine)
@@ -117,13 +124,22 @@ impl Engine {
         }
         subnets.retain(within);
         let leases = if view.heard { view.leases.clone() } else { self.state.peers() };
-        let addresses: Vec<IpAddr> = underlay.nets.iter().map(|net| net.addr).chain(given.iter().copied()).collect();
+        let addresses: Vec<IpAddr> =
+            underlay.nets.iter().map(|net| net.addr).chain(given.iter().copied()).collect();
         let vni = match &self.conf.backend {
             Backend::Vxlan(vxlan) => Some(vxlan.vni),
             _ => None,
         };
-        let Sifted { peers, complaints: sifted } =
-            sift(leases, &networks, &subnets, &addresses, self.conf.backend.name(), vni);
+        let measure = Measure {
+            networks: &networks,
+            own: &subnets,
+            addresses: &addresses,
+            backend: self.conf.backend.name(),
+            vni,
+            served: &self.served,
+        };
+        let Sifted { peers, complaints: sifted } = sift(leases, &measure);
+        self.served = peers.iter().flat_map(|p| p.subnets().map(|net| (p.holder.clone(), net))).collect();
         complaints.extend(sifted);
         let backend = self.conf.backend.clone();
         let situation = Situation {
@@ -264,7 +280,8 @@ impl Engine {
         if self.path.is_none() {
             let subnets = round.subnets.clone();
             let device = TUN_NAME.try_into().map_err(|e: keelson_netkit::IfNameError| e.to_string())?;
-            let config = udp::Config { device, listen: listen.clone(), subnets: subnets.clone(), queues: None };
+            let config =
+                udp::Config { device, listen: listen.clone(), subnets: subnets.clone(), queues: None };
             let path = udp::Path::start(&config).map_err(|e| e.to_string())?;
             self.path = Some(Served { path, listen, subnets });
         }
@@ -357,9 +374,13 @@ mod tests {
 
     #[test]
     fn only_old_kernels_compute_checksums_themselves() {
-        for (release, old) in
-            [("4.19.0-27-amd64", true), ("5.6.19", true), ("5.7.0", false), ("6.18.44-fc", false), ("odd", false)]
-        {
+        for (release, old) in [
+            ("4.19.0-27-amd64", true),
+            ("5.6.19", true),
+            ("5.7.0", false),
+            ("6.18.44-fc", false),
+            ("odd", false),
+        ] {
             assert_eq!(needs_checksums_in_software(release), old, "{release}");
         }
     }

@@ -16,12 +16,18 @@ pub fn render(status: &Status) -> String {
             .peers
             .iter()
             .filter_map(|peer| {
-                let labels = format!("{{peer=\"{}\",path=\"{}\"}}", escaped(&peer.holder), escaped(&peer.path));
+                let labels =
+                    format!("{{peer=\"{}\",path=\"{}\"}}", escaped(&peer.holder), escaped(&peer.path));
                 Some((labels, value(peer)?))
             })
             .collect::<Vec<_>>()
     };
-    family("keelson_overlay_ready", "Whether the network is set up.", "gauge", one(u8::from(status.ready).to_string()));
+    family(
+        "keelson_overlay_ready",
+        "Whether the network is set up.",
+        "gauge",
+        one(u8::from(status.ready).to_string()),
+    );
     family("keelson_overlay_peers", "Peers that are served.", "gauge", one(status.peers.len().to_string()));
     let problems = status.problems.len() + status.peers.iter().map(|p| p.problems.len()).sum::<usize>();
     family("keelson_overlay_problems", "Things that are wrong just now.", "gauge", one(problems.to_string()));
@@ -56,9 +62,16 @@ pub fn render(status: &Status) -> String {
         "gauge",
         peers(&|p| p.mtu.map(|mtu| mtu.to_string())),
     );
-    family("keelson_overlay_peer_problems", "Things that are wrong with a peer.", "gauge", peers(&|p| Some(p.problems.len().to_string())));
-    let counters =
-        status.counters.iter().map(|(name, value)| (format!("{{what=\"{}\"}}", escaped(name)), value.to_string()));
+    family(
+        "keelson_overlay_peer_problems",
+        "Things that are wrong with a peer.",
+        "gauge",
+        peers(&|p| Some(p.problems.len().to_string())),
+    );
+    let counters = status
+        .counters
+        .iter()
+        .map(|(name, value)| (format!("{{what=\"{}\"}}", escaped(name)), value.to_string()));
     family("keelson_overlay_packets_total", "What the data path counted.", "counter", counters.collect());
     out
 }
@@ -74,9 +87,20 @@ mod tests {
 
     #[test]
     fn names_of_peers_cannot_break_out_of_their_label() {
-        let peer = PeerStatus { holder: "a\"\n b\\".into(), path: "vxlan".into(), loss: Some(25), ..PeerStatus::default() };
+        let peer = PeerStatus {
+            holder: "a\"\n b\\".into(),
+            path: "vxlan".into(),
+            loss: Some(25),
+            ..PeerStatus::default()
+        };
         let text = render(&Status { peers: vec![peer], ..Status::default() });
-        assert!(text.contains("keelson_overlay_peer_loss_ratio{peer=\"a\\\"\\n b\\\\\",path=\"vxlan\"} 0.25\n"), "{text}");
-        assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("keelson_overlay_")), "{text}");
+        assert!(
+            text.contains("keelson_overlay_peer_loss_ratio{peer=\"a\\\"\\n b\\\\\",path=\"vxlan\"} 0.25\n"),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.starts_with('#') || line.starts_with("keelson_overlay_")),
+            "{text}"
+        );
     }
 }

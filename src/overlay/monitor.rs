@@ -23,10 +23,9 @@ pub enum ListenError {
 
 impl Changes {
     pub fn listen() -> Result<Self, ListenError> {
-        let links = AsyncFd::register_with_interest(Monitor::route()?, Interest::READABLE)?;
+        let links = registered(Monitor::route()?)?;
         // A kernel without nf_tables has nothing to tell there; the regular check finds out about the rest.
-        let rules =
-            Monitor::nftables().ok().and_then(|m| AsyncFd::register_with_interest(m, Interest::READABLE).ok());
+        let rules = Monitor::nftables().ok().and_then(|monitor| registered(monitor).ok());
         Ok(Changes { links, rules })
     }
 
@@ -64,4 +63,12 @@ impl Changes {
             }
         }
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for descriptors that may change; a monitor's never does"
+)]
+fn registered(monitor: Monitor) -> std::io::Result<AsyncFd<Monitor>> {
+    AsyncFd::with_interest(monitor, Interest::READABLE)
 }

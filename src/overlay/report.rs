@@ -95,7 +95,8 @@ pub async fn follow(
         }
         let now = (summary.is_none(), summary.unwrap_or_else(|| "all peers are reached".into()));
         if ready && told.as_ref() != Some(&now) {
-            let (status, reason) = if now.0 { ("True", "OverlayIsWell") } else { ("False", "OverlayHasProblems") };
+            let (status, reason) =
+                if now.0 { ("True", "OverlayIsWell") } else { ("False", "OverlayHasProblems") };
             match api.set_node_condition(&condition(CONDITION, status, reason, &now.1)).await {
                 Ok(()) => told = Some(now),
                 Err(error) => {

@@ -102,7 +102,8 @@ async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Op
         let path = options.net_config.display().to_string();
         let text = std::fs::read_to_string(&options.net_config)
             .map_err(|source| RunError::Read { path: path.clone(), source })?;
-        let conf = NetConf::parse(&text, backend).map_err(|error| RunError::NetConf { place: path, error })?;
+        let conf =
+            NetConf::parse(&text, backend).map_err(|error| RunError::NetConf { place: path, error })?;
         return Ok((conf, None));
     };
     loop {
@@ -251,7 +252,11 @@ impl Daemon {
         });
         if !round.done.is_empty() {
             if provoked || self.ready.is_some() {
-                tracing::info!(changes = round.done.len(), peers = round.peers.len(), "the network follows its leases");
+                tracing::info!(
+                    changes = round.done.len(),
+                    peers = round.peers.len(),
+                    "the network follows its leases"
+                );
             } else {
                 self.repairs += 1;
                 tracing::warn!(repaired = round.done.join("; "), "put right what somebody changed");
@@ -286,4 +291,3 @@ impl Daemon {
         self.complaints = complaints;
     }
 }
-

@@ -40,13 +40,17 @@ pub enum ServeError {
     NotASocket(PathBuf),
     #[error("cannot listen on {path}: {source}")]
     Socket { path: PathBuf, source: io::Error },
-    #[error("cannot listen on {address} for health checks: {source}; set --healthz-port to another port, or to 0")]
+    #[error(
+        "cannot listen on {address} for health checks: {source}; set --healthz-port to another port, or to 0"
+    )]
     Health { address: SocketAddr, source: io::Error },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    #[error("no overlay answers on {path}: {source}; is `keelson overlay` running? (--socket names another place)")]
+    #[error(
+        "no overlay answers on {path}: {source}; is `keelson overlay` running? (--socket names another place)"
+    )]
     Connect { path: PathBuf, source: io::Error },
     #[error("the overlay broke off its answer: {0}")]
     Read(#[from] io::Error),
@@ -132,7 +136,11 @@ pub async fn listen_health(address: Option<SocketAddr>) -> Result<Option<TcpList
 }
 
 /// GET /healthz: whether this process is well. /readyz: whether the network is. /metrics.
-pub async fn serve_health(listener: TcpListener, status: watch::Receiver<Status>, shutdown: CancellationToken) {
+pub async fn serve_health(
+    listener: TcpListener,
+    status: watch::Receiver<Status>,
+    shutdown: CancellationToken,
+) {
     let limit = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(room) = limit.clone().acquire_owned().await else { return };

@@ -66,8 +66,7 @@ pub fn choose(
         route::link_towards(socket, addr).ok().flatten()
     };
     // Any address that is far away tells where the default route leads; documentation addresses are never here.
-    let mut ways =
-        Ways { default4: way("203.0.113.1"), default6: way("2001:db8:ffff:ffff::1"), asked: None };
+    let mut ways = Ways { default4: way("203.0.113.1"), default6: way("2001:db8:ffff:ffff::1"), asked: None };
     if let Some(target) = choice.towards {
         ways.asked = route::link_towards(socket, target)?;
     }

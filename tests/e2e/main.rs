@@ -5,6 +5,7 @@ mod faults;
 mod features;
 mod machine;
 mod make_run;
+mod overlay;
 mod pods;
 mod rig;
 mod runtime_faults;
@@ -29,6 +30,12 @@ const SUITES: &[Definition] = &[
         body: |s| Box::pin(runtime_faults::body(s)),
     },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition {
+        name: "overlay",
+        needs: &[&CONTROL_PLANE],
+        wants: &[Part::Flanneld],
+        body: |s| Box::pin(overlay::body(s)),
+    },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition {
         name: "machine",

@@ -17,6 +17,7 @@ pub enum Part {
     Kubelet,
     Containerd2,
     CniReference,
+    Flanneld,
     Machine,
 }
 
@@ -36,6 +37,7 @@ impl Part {
             Part::Kubelet => "kubelet",
             Part::Containerd2 => "containerd",
             Part::CniReference => "cni-reference",
+            Part::Flanneld => "flanneld",
             Part::Machine => "machine",
         }
     }

@@ -6,7 +6,7 @@ mod sift;
 
 pub use annotations::{Annotations, PrefixError};
 pub use keys::{Record, parse_key, subnet_key};
-pub use sift::{Sifted, sift};
+pub use sift::{Measure, Sifted, sift};
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! Which of the leases can be served: what does not fit is left out, by name and reason, and the rest goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use keelson_netkit::IpNet;
@@ -14,17 +14,25 @@ pub struct Sifted {
     pub complaints: Vec<String>,
 }
 
-/// `own` are this host's subnets, `addresses` those that others reach it by.
-pub fn sift(
-    mut leases: Vec<Lease>,
-    networks: &[IpNet],
-    own: &[IpNet],
-    addresses: &[IpAddr],
-    backend: &str,
-    vni: Option<u32>,
-) -> Sifted {
+/// What leases are measured by.
+#[derive(Debug, Clone)]
+pub struct Measure<'a> {
+    pub networks: &'a [IpNet],
+    /// This host's subnets, and the addresses that others reach it by.
+    pub own: &'a [IpNet],
+    pub addresses: &'a [IpAddr],
+    pub backend: &'a str,
+    pub vni: Option<u32>,
+    /// Who was served last time, with what: a newcomer does not take a subnet from them.
+    pub served: &'a HashSet<(String, IpNet)>,
+}
+
+/// Keeps the leases that can be served.
+pub fn sift(mut leases: Vec<Lease>, measure: &Measure<'_>) -> Sifted {
+    let Measure { networks, own, addresses, backend, vni, served } = measure.clone();
+    let is_new = |lease: &Lease| !lease.subnets().any(|net| served.contains(&(lease.holder.clone(), net)));
     // Whoever comes first keeps a contested subnet, so the order must not depend on the order of arrival.
-    leases.sort_by(|a, b| a.holder.cmp(&b.holder));
+    leases.sort_by_cached_key(|lease| (is_new(lease), lease.holder.clone()));
     let mut sifted = Sifted::default();
     let mut held: BTreeMap<(bool, Vec<u8>), (String, IpNet)> = BTreeMap::new();
     for mut lease in leases {
@@ -127,7 +135,25 @@ mod tests {
     fn sifted(leases: Vec<Lease>) -> Sifted {
         let nets = ["10.244.0.0/16".parse().unwrap()];
         let own = ["10.244.1.0/24".parse().unwrap()];
-        sift(leases, &nets, &own, &["192.0.2.1".parse().unwrap()], "vxlan", Some(1))
+        let served = HashSet::from([("old".to_owned(), "10.244.7.0/24".parse().unwrap())]);
+        let measure = Measure {
+            networks: &nets,
+            own: &own,
+            addresses: &["192.0.2.1".parse().unwrap()],
+            backend: "vxlan",
+            vni: Some(1),
+            served: &served,
+        };
+        sift(leases, &measure)
+    }
+
+    #[test]
+    fn a_newcomer_takes_nothing_from_a_host_that_is_served() {
+        let (old, new) =
+            (lease("old", "10.244.7.0/24", "192.0.2.7"), lease("new", "10.244.7.0/24", "192.0.2.8"));
+        let got = sifted(vec![new, old.clone()]);
+        assert_eq!(got.peers, [old]);
+        assert!(got.complaints[0].starts_with("new is left out"), "{:?}", got.complaints);
     }
 
     #[test]

@@ -107,7 +107,12 @@ pub async fn follow(
         }
         if synced {
             let told = picture(&nodes, api.node_name(), &annotations, trouble.clone());
-            view.send_if_modified(|now| now != &told && { *now = told; true });
+            view.send_if_modified(|now| {
+                now != &told && {
+                    *now = told;
+                    true
+                }
+            });
         } else if let Some(why) = &trouble {
             view.send_modify(|now| now.trouble = Some(why.clone()));
         }
@@ -161,7 +166,8 @@ fn picture(
         }
     }
     if !nodes.contains_key(own) && view.trouble.is_none() {
-        view.trouble = Some(format!("there is no node {own}: is NODE_NAME right, and did the node register?"));
+        view.trouble =
+            Some(format!("there is no node {own}: is NODE_NAME right, and did the node register?"));
     }
     view
 }

@@ -109,11 +109,35 @@ mod tests {
         let cases: [Case; 7] = [
             ("nobody there", vec![], Memory::default(), "10.1.1.0/24", true),
             ("one taken", vec![taken.clone()], Memory::default(), "10.1.2.0/24", true),
-            ("its own", vec![taken.clone(), entry("10.1.7.0-24", "192.0.2.1")], Memory::default(), "10.1.7.0/24", false),
+            (
+                "its own",
+                vec![taken.clone(), entry("10.1.7.0-24", "192.0.2.1")],
+                Memory::default(),
+                "10.1.7.0/24",
+                false,
+            ),
             ("remembered", vec![taken.clone()], remembers("10.1.5.0/24", "192.0.2.1"), "10.1.5.0/24", true),
-            ("remembered, but another's now", vec![taken.clone()], remembers("10.1.1.0/24", "192.0.2.1"), "10.1.2.0/24", true),
-            ("its own from before it moved", vec![entry("10.1.5.0-24", "192.0.2.77")], remembers("10.1.5.0/24", "192.0.2.77"), "10.1.5.0/24", false),
-            ("remembered from another network", vec![], remembers("10.9.5.0/24", "192.0.2.1"), "10.1.1.0/24", true),
+            (
+                "remembered, but another's now",
+                vec![taken.clone()],
+                remembers("10.1.1.0/24", "192.0.2.1"),
+                "10.1.2.0/24",
+                true,
+            ),
+            (
+                "its own from before it moved",
+                vec![entry("10.1.5.0-24", "192.0.2.77")],
+                remembers("10.1.5.0/24", "192.0.2.77"),
+                "10.1.5.0/24",
+                false,
+            ),
+            (
+                "remembered from another network",
+                vec![],
+                remembers("10.9.5.0/24", "192.0.2.1"),
+                "10.1.1.0/24",
+                true,
+            ),
         ];
         for (name, entries, memory, subnet, is_new) in cases {
             let got = pick(&entries, &memory);

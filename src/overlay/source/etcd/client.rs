@@ -53,7 +53,8 @@ impl Client {
         let channel = to.connect().await.map_err(|e| unusable(chain(&e)))?;
         let mut client = Client { endpoint, channel, token: None };
         if let Some(name) = options.username.clone() {
-            client.token = Some(client.authenticate(name, options.password.clone().unwrap_or_default()).await?);
+            client.token =
+                Some(client.authenticate(name, options.password.clone().unwrap_or_default()).await?);
         }
         Ok(client)
     }
@@ -66,7 +67,8 @@ impl Client {
         let mut auth = pb::auth_client::AuthClient::new(self.channel.clone());
         let call = auth.authenticate(pb::AuthenticateRequest { name, password });
         let answer = self.within("authenticate", call).await?;
-        MetadataValue::try_from(answer.token).map_err(|_| self.failed("authenticate", "an unusable token".into()))
+        MetadataValue::try_from(answer.token)
+            .map_err(|_| self.failed("authenticate", "an unusable token".into()))
     }
 
     fn kv(&self) -> pb::kv_client::KvClient<Channel> {
@@ -76,7 +78,8 @@ impl Client {
     /// The value of one key.
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EtcdError> {
         let request = pb::RangeRequest { key: key.into(), range_end: vec![] };
-        let answer = self.within("read the network configuration", self.kv().range(self.request(request))).await?;
+        let answer =
+            self.within("read the network configuration", self.kv().range(self.request(request))).await?;
         Ok(answer.kvs.into_iter().next().map(|kv| kv.value))
     }
 
@@ -105,7 +108,9 @@ impl Client {
                 };
                 let put = pb::RequestOp { request: Some(pb::request_op::Request::RequestPut(put)) };
                 let txn = pb::TxnRequest { compare: vec![absent], success: vec![put], failure: vec![] };
-                self.within("write our lease", self.kv().txn(self.request(txn))).await.map(|answer| answer.succeeded)
+                self.within("write our lease", self.kv().txn(self.request(txn)))
+                    .await
+                    .map(|answer| answer.succeeded)
             }
         };
         if !matches!(written, Ok(true)) {
@@ -132,11 +137,11 @@ impl Client {
             start_revision: from,
             progress_notify: true,
         };
-        let first = pb::WatchRequest {
-            request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)),
-        };
+        let first =
+            pb::WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
         // The request side must stay open: etcd ends the watch when it is closed.
-        let requests = futures::StreamExt::chain(futures::stream::once(async { first }), futures::stream::pending());
+        let requests =
+            futures::StreamExt::chain(futures::stream::once(async { first }), futures::stream::pending());
         let mut client = pb::watch_client::WatchClient::new(self.channel.clone())
             .max_decoding_message_size(LARGEST_ANSWER);
         let mut request = self.request(requests);

@@ -136,7 +136,9 @@ impl Keeper {
         const RACES: u64 = 10;
         let content = |e: crate::config::PoolError| EtcdError::Content(e.to_string());
         let network = self.conf.v4.ok_or_else(|| {
-            EtcdError::Content("flannel's keys in etcd begin with an IPv4 subnet: EnableIPv4 must be true".into())
+            EtcdError::Content(
+                "flannel's keys in etcd begin with an IPv4 subnet: EnableIPv4 must be true".into(),
+            )
         })?;
         let pool4 = Pool::new(network, &self.conf.division4).map_err(content)?;
         let pool6 = match self.conf.v6 {
