@@ -82,7 +82,9 @@ impl Api {
             relist_after_outage: true,
         };
         follow::<Found>(self.clone(), scope).map(|update| match update {
-            Update::Synced { items, .. } => NodeEvent::Synced(items.into_iter().map(NodeFacts::from).collect()),
+            Update::Synced { items, .. } => {
+                NodeEvent::Synced(items.into_iter().map(NodeFacts::from).collect())
+            }
             Update::Applied(node) => NodeEvent::Applied(node.into()),
             Update::Deleted(node) => NodeEvent::Deleted(NodeFacts::from(node).name),
             Update::Disconnected(error) => NodeEvent::Disconnected(error.to_string()),
@@ -108,6 +110,8 @@ impl Api {
             &PatchParams::default(),
             &Patch::Strategic(patch),
         );
-        self.call::<serde::de::IgnoredAny>(&format!("{what} node {name}"), Pace::Urgent, request).await.map(drop)
+        self.call::<serde::de::IgnoredAny>(&format!("{what} node {name}"), Pace::Urgent, request)
+            .await
+            .map(drop)
     }
 }

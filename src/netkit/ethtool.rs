@@ -42,8 +42,7 @@ fn ask(link: &IfName, command: u32, data: u32, verb: &str) -> Result<u32> {
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
     // SAFETY: the request and the value that it points to outlive the call; the name is shorter than its field.
-    let answer =
-        unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, std::ptr::from_mut(&mut request)) };
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, std::ptr::from_mut(&mut request)) };
     if answer < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         return Err(Error::system(op(), Errno::from_raw_os_error(errno)));

@@ -15,7 +15,7 @@ const IFLA_VXLAN_LOCAL: u16 = 4;
 const IFLA_VXLAN_LEARNING: u16 = 7;
 const IFLA_VXLAN_PORT: u16 = 15;
 const IFLA_VXLAN_LOCAL6: u16 = 17;
-const IFLA_VXLAN_GBP: u16 = 25;
+const IFLA_VXLAN_GBP: u16 = 23;
 
 /// What makes a VXLAN device the one it is: none of this can be changed while it lives.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,10 +22,15 @@ pub struct Outcome {
 /// Looks, plans and acts until there is nothing left to do. A step that fails does not hold up the others.
 pub fn reconcile(socket: &mut Socket, desired: &Desired, underlay: &str) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
-    for _ in 0..ROUNDS {
+    for round in 0.. {
         let observed = observe(socket, desired, underlay)?;
         let actions = plan(desired, &observed);
         if actions.is_empty() {
+            break;
+        }
+        if round == ROUNDS {
+            let left: Vec<String> = actions.iter().take(3).map(ToString::to_string).collect();
+            outcome.failed.push(format!("what was set does not stay as it was set: {}", left.join("; ")));
             break;
         }
         outcome.failed.clear();
@@ -35,7 +40,7 @@ pub fn reconcile(socket: &mut Socket, desired: &Desired, underlay: &str) -> Resu
                 Err(error) => outcome.failed.push(error.to_string()),
             }
         }
-        if !outcome.failed.is_empty() && outcome.done.is_empty() {
+        if !outcome.failed.is_empty() {
             break;
         }
     }

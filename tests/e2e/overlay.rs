@@ -28,7 +28,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     }
     suite.case("a host moves, is cut off, leaves and joins", LIMIT, lifetimes::moves(&etcd, &mut trio)).await;
     suite.case("what others break is repaired", LIMIT, lifetimes::repairs(&etcd, &mut trio)).await;
-    suite.case("etcd away, and a host that starts without it", LIMIT, lifetimes::etcd_away(&etcd, &mut trio)).await;
+    suite
+        .case("etcd away, and a host that starts without it", LIMIT, lifetimes::etcd_away(&etcd, &mut trio))
+        .await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("killed under a stream by {backend}");
         suite.case(&name, LIMIT, streams::killed(&etcd, &mut trio, backend)).await;
@@ -43,7 +45,13 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     }
     let plane = ControlPlane::start(&dir, Extent::WithoutScheduler).await?;
     let cluster = kube::Access::open(&plane).await?;
-    suite.case("leases from Kubernetes, and bad ones among them", LIMIT, kube::leases(&plane, &cluster, &mut trio)).await;
+    suite
+        .case(
+            "leases from Kubernetes, and bad ones among them",
+            LIMIT,
+            kube::leases(&plane, &cluster, &mut trio),
+        )
+        .await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from Kubernetes by {backend}");
         match has_flanneld {

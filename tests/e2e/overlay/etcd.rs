@@ -57,7 +57,10 @@ impl Etcd {
         *end.last_mut().context("no prefix")? += 1;
         let range = pb::RangeRequest { key: prefix.into(), range_end: end };
         let found = kv(&self.url).await?.range(range).await?.into_inner().kvs;
-        Ok(found.iter().filter_map(|kv| Some(String::from_utf8_lossy(&kv.key).strip_prefix(prefix)?.to_owned())).collect())
+        Ok(found
+            .iter()
+            .filter_map(|kv| Some(String::from_utf8_lossy(&kv.key).strip_prefix(prefix)?.to_owned()))
+            .collect())
     }
 
     pub async fn delete(&self, key: &str) -> Result<()> {

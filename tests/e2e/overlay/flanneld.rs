@@ -61,15 +61,21 @@ async fn together(trio: &mut Trio, flags: &[String]) -> Result<()> {
 fn start(trio: &Trio, flags: &[String]) -> Result<Daemon> {
     let host = &trio.hosts[2];
     let mut args = flags.to_vec();
-    args.extend(["--subnet-file".into(), host.dir.join("subnet.env").display().to_string(), "--ip-masq".into()]);
+    args.extend([
+        "--subnet-file".into(),
+        host.dir.join("subnet.env").display().to_string(),
+        "--ip-masq".into(),
+    ]);
     host.spawn("flanneld", &Part::Flanneld.program()?, &args, &[("NODE_NAME", "h3")])
 }
 
 /// The network that a CNI plugin would make of flanneld's file.
 fn bridge(subnets: &[String]) -> Value {
     let ranges: Vec<Value> = subnets.iter().map(|net| json!([{"subnet": net_of(net)}])).collect();
-    let routes: Vec<Value> =
-        subnets.iter().map(|net| json!({"dst": if net.contains(':') { "::/0" } else { "0.0.0.0/0" }})).collect();
+    let routes: Vec<Value> = subnets
+        .iter()
+        .map(|net| json!({"dst": if net.contains(':') { "::/0" } else { "0.0.0.0/0" }}))
+        .collect();
     json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1400,
            "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}})
 }
@@ -77,7 +83,9 @@ fn bridge(subnets: &[String]) -> Value {
 /// The network around flanneld's first address, which ends in a one.
 fn net_of(first: &str) -> String {
     match first.split_once('/') {
-        Some((addr, len)) => format!("{}0/{len}", addr.strip_suffix('1').unwrap_or(addr)).replace("::0/", "::/"),
+        Some((addr, len)) => {
+            format!("{}0/{len}", addr.strip_suffix('1').unwrap_or(addr)).replace("::0/", "::/")
+        }
         None => first.to_owned(),
     }
 }

@@ -30,7 +30,10 @@ impl Access {
         let client = plane.client().await?;
         let role = include_str!("../../../packaging/overlay/rbac.json");
         let roles: Api<ClusterRole> = Api::all(client.clone());
-        roles.create(&PostParams::default(), &serde_json::from_str(role)?).await.context("the overlay's role")?;
+        roles
+            .create(&PostParams::default(), &serde_json::from_str(role)?)
+            .await
+            .context("the overlay's role")?;
         let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         let binding = json!({
             "metadata": {"name": "keelson-overlay"},
@@ -68,7 +71,8 @@ impl Access {
                          "podCIDRs": [format!("10.244.{number}.0/24"), format!("fd00:244:0:{number}::/64")]},
             });
             self.nodes().create(&PostParams::default(), &serde_json::from_value(node)?).await?;
-            let missing = json!({"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}});
+            let missing =
+                json!({"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}});
             self.nodes().patch_status(&name, &PatchParams::default(), &Patch::Strategic(missing)).await?;
         }
         Ok(())
@@ -83,9 +87,15 @@ impl Access {
         });
         std::fs::write(&path, conf.to_string())?;
         let kubeconfig = self.kubeconfig.display().to_string();
-        Ok(["--kube-subnet-mgr", "--kubeconfig-file", &kubeconfig, "--net-config-path", &path.display().to_string()]
-            .map(String::from)
-            .to_vec())
+        Ok([
+            "--kube-subnet-mgr",
+            "--kubeconfig-file",
+            &kubeconfig,
+            "--net-config-path",
+            &path.display().to_string(),
+        ]
+        .map(String::from)
+        .to_vec())
     }
 }
 
@@ -111,7 +121,9 @@ pub async fn leases(plane: &ControlPlane, access: &Access, trio: &mut Trio) -> R
     .await?;
     let node = access.nodes().get("h1").await?;
     let notes = node.metadata.annotations.unwrap_or_default();
-    for (name, value) in [("backend-type", "vxlan"), ("kube-subnet-manager", "true"), ("public-ip", "198.51.100.1")] {
+    for (name, value) in
+        [("backend-type", "vxlan"), ("kube-subnet-manager", "true"), ("public-ip", "198.51.100.1")]
+    {
         let found = notes.get(&format!("flannel.alpha.coreos.com/{name}"));
         ensure!(found.is_some_and(|v| v == value), "{name} is {found:?}");
     }

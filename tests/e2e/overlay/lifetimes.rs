@@ -26,7 +26,11 @@ pub async fn moves(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     let third = trio.pods[2].v4()?;
 
     // It changes its address: the lease stays, the others follow.
-    for line in ["addr del 198.51.100.3/24 dev eth0", "addr add 198.51.100.33/24 dev eth0", "route add default via 198.51.100.254"] {
+    for line in [
+        "addr del 198.51.100.3/24 dev eth0",
+        "addr add 198.51.100.33/24 dev eth0",
+        "route add default via 198.51.100.254",
+    ] {
         trio.hosts[2].ip(line).await?;
     }
     for pod in &trio.pods[..2] {
@@ -42,8 +46,13 @@ pub async fn moves(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
 
     // It leaves for good: its routes go with its lease.
     trio.hosts[2].kill_overlay()?;
-    let (subnet, _) = third.to_string().rsplit_once('.').map(|(a, b)| (format!("{a}.0/24"), b.to_owned())).context("no subnet")?;
-    let key = keys.iter().find(|k| subnet.starts_with(k.split('-').next().unwrap_or("?"))).context("no key")?;
+    let (subnet, _) = third
+        .to_string()
+        .rsplit_once('.')
+        .map(|(a, b)| (format!("{a}.0/24"), b.to_owned()))
+        .context("no subnet")?;
+    let key =
+        keys.iter().find(|k| subnet.starts_with(k.split('-').next().unwrap_or("?"))).context("no key")?;
     etcd.delete(&format!("{SUBNETS}{key}")).await?;
     until_true("the route to a host that left is gone", SOON, async || {
         Ok(!trio.hosts[0].ip("route show").await?.contains(&subnet))
@@ -54,7 +63,11 @@ pub async fn moves(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     trio.hosts[2].start_overlay(&["--etcd-endpoints", &etcd.url])?;
     trio.hosts[2].wait_ready().await?;
     trio.pods[0].reaches(third).await.context("after the host came back")?;
-    for line in ["addr del 198.51.100.33/24 dev eth0", "addr add 198.51.100.3/24 dev eth0", "route add default via 198.51.100.254"] {
+    for line in [
+        "addr del 198.51.100.33/24 dev eth0",
+        "addr add 198.51.100.3/24 dev eth0",
+        "route add default via 198.51.100.254",
+    ] {
         trio.hosts[2].ip(line).await?;
     }
     trio.pods[0].reaches(third).await.context("after it moved back")
@@ -83,11 +96,18 @@ pub async fn repairs(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     host.ip("link set flannel.1 down").await?;
     host.ip("link set flannel.1 name stray0").await?;
     from.reaches(to).await.context("after the device was renamed")?;
-    until_true("the device has its name again", SOON, async || Ok(host.ip("link show flannel.1").await.is_ok())).await?;
+    until_true("the device has its name again", SOON, async || {
+        Ok(host.ip("link show flannel.1").await.is_ok())
+    })
+    .await?;
 
     let fdb = host.run("bridge fdb show dev flannel.1").await?;
     for line in fdb.lines().filter(|line| line.contains("dst")) {
-        host.run(&format!("bridge fdb del {}", line.split(" self").next().unwrap_or_default().replacen(" dst", " dev flannel.1 dst", 1))).await?;
+        host.run(&format!(
+            "bridge fdb del {}",
+            line.split(" self").next().unwrap_or_default().replacen(" dst", " dev flannel.1 dst", 1)
+        ))
+        .await?;
     }
     from.reaches(to).await.context("after the forwarding entries were flushed")?;
 
@@ -109,7 +129,10 @@ pub async fn etcd_away(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     let outcome = without_etcd(etcd, trio).await;
     etcd.hold(false)?;
     outcome?;
-    until_true("the host hears etcd again", SOON * 2, async || Ok(trio.hosts[0].status().await?["heard"] == true)).await
+    until_true("the host hears etcd again", SOON * 2, async || {
+        Ok(trio.hosts[0].status().await?["heard"] == true)
+    })
+    .await
 }
 
 async fn without_etcd(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
