@@ -20,7 +20,7 @@ pub mod netns;
 pub mod nft;
 pub mod route;
 pub mod socket;
-mod sockopt;
+pub mod sockopt;
 pub mod sysctl;
 pub mod vxlan;
 pub mod wire;

@@ -9,6 +9,7 @@ use keelson_overlay_udp as udp;
 use crate::config::{Backend, LeaseSource, NetConf, Options};
 use crate::files;
 use crate::firewall::{self, Wanted};
+use crate::guard;
 use crate::kernel::{self, Outcome};
 use crate::lease::{Lease, Measure, Own, Sifted, Vtep, sift};
 use crate::plan::{Carrier, Desired, Situation, TUN_NAME, Unreachable, desired};
@@ -85,6 +86,13 @@ impl Engine {
         self.options.check_every
     }
 
+    pub fn vni(&self) -> Option<u32> {
+        match &self.conf.backend {
+            Backend::Vxlan(vxlan) => Some(vxlan.vni),
+            _ => None,
+        }
+    }
+
     /// Where leases come from, by name.
     pub fn source_name(&self) -> &'static str {
         match self.options.leases {
@@ -126,10 +134,7 @@ impl Engine {
         let leases = if view.heard { view.leases.clone() } else { self.state.peers() };
         let addresses: Vec<IpAddr> =
             underlay.nets.iter().map(|net| net.addr).chain(given.iter().copied()).collect();
-        let vni = match &self.conf.backend {
-            Backend::Vxlan(vxlan) => Some(vxlan.vni),
-            _ => None,
-        };
+        let vni = self.vni();
         let measure = Measure {
             networks: &networks,
             own: &subnets,
@@ -238,10 +243,31 @@ impl Engine {
                 round.complaints.push(error.to_string());
             }
         }
+        self.guard(round);
         for device in &wanted.devices {
             if let Ok(Some(link)) = keelson_netkit::link::find(&mut self.socket, device.name.as_str()) {
                 round.interfaces.insert(link.index);
             }
+        }
+    }
+
+    /// Only hosts with a lease are heard, where the kernel does not see to that by itself.
+    fn guard(&mut self, round: &mut Round) {
+        let wanted = match &self.conf.backend {
+            Backend::Vxlan(vxlan) if self.options.leased_only => Some((vxlan, round.peers.as_slice())),
+            _ => None,
+        };
+        let guarded = wanted.is_some();
+        match guard::ensure(&mut self.rules, wanted) {
+            Ok(true) => round.done.push("set who is heard on the tunnel".to_owned()),
+            Ok(false) => {}
+            Err(error) => {
+                round.whole = false;
+                round.complaints.push(error.to_string());
+            }
+        }
+        if guarded {
+            round.counters.extend(guard::dropped(&mut self.rules).unwrap_or_default());
         }
     }
 

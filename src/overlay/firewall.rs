@@ -10,7 +10,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-use keelson_netkit::nft::{self, Batch, Compare, Expr, Family, Hook, Table, Verdict, register};
+use keelson_netkit::nft::{self, Batch, Compare, ElementValue, Expr, Family, Hook, Table, Verdict, register};
 use keelson_netkit::{Error, IpNet, Socket};
 
 const TABLE: Table = Table { family: Family::Inet, name: "keelson_overlay" };
@@ -41,7 +41,7 @@ impl Wanted {
         format!("keelson-overlay {:016x}", hasher.finish())
     }
 
-    fn chains(&self) -> Vec<(&'static str, Hook, Vec<Vec<Expr>>)> {
+    fn chains(&self) -> Vec<Chain> {
         let mut chains = Vec::new();
         let nets = || self.networks.iter().map(|(addr, prefix)| IpNet::new(*addr, *prefix));
         if self.masquerade {
@@ -56,42 +56,66 @@ impl Wanted {
     }
 }
 
-/// Brings the table to what is wanted; tells whether anything had to be done. The change is all or nothing.
+/// Brings the table to what is wanted; tells whether anything had to be done.
 pub fn ensure(socket: &mut Socket, wanted: &Wanted) -> Result<bool, Error> {
-    let (chains, mark) = (wanted.chains(), wanted.mark());
-    if is_there(socket, &chains, &mark)? {
+    ensure_table(socket, TABLE, &[], &wanted.chains(), &wanted.mark())
+}
+
+/// A base chain with its rules, in order.
+pub(crate) type Chain = (&'static str, Hook, Vec<Vec<Expr>>);
+
+/// A set with its keys; all are of one length.
+pub(crate) struct KeySet {
+    pub name: &'static str,
+    /// Only for who lists the set.
+    pub key_type: u32,
+    pub key_len: u32,
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// Replaces a table unless every rule of it bears the mark. The change is all or nothing.
+pub(crate) fn ensure_table(
+    socket: &mut Socket,
+    table: Table,
+    sets: &[KeySet],
+    chains: &[Chain],
+    mark: &str,
+) -> Result<bool, Error> {
+    if is_there(socket, table, chains, mark)? {
         return Ok(false);
     }
     let mut batch = Batch::new();
     // Declared first, so that deleting it never fails.
-    batch.table(TABLE).delete_table(TABLE);
+    batch.table(table).delete_table(table);
     if !chains.is_empty() {
-        batch.table(TABLE);
+        batch.table(table);
     }
-    for (name, hook, rules) in &chains {
-        batch.chain(TABLE, name, Some(*hook));
+    for set in sets {
+        batch.set(table, set.name, set.key_type, set.key_len);
+        for key in &set.keys {
+            batch.element(table, set.name, key, &ElementValue::None);
+        }
+    }
+    for (name, hook, rules) in chains {
+        batch.chain(table, name, Some(*hook));
         for exprs in rules {
-            batch.rule(TABLE, name, &mark, exprs);
+            batch.rule(table, name, mark, exprs);
         }
     }
     batch.run(socket, None)?;
     Ok(true)
 }
 
-fn is_there(
-    socket: &mut Socket,
-    chains: &[(&'static str, Hook, Vec<Vec<Expr>>)],
-    mark: &str,
-) -> Result<bool, Error> {
-    let mut found = nft::list_chains(socket, TABLE)?;
+fn is_there(socket: &mut Socket, table: Table, chains: &[Chain], mark: &str) -> Result<bool, Error> {
+    let mut found = nft::list_chains(socket, table)?;
     found.sort();
     let mut names: Vec<&str> = chains.iter().map(|(name, ..)| *name).collect();
     names.sort_unstable();
-    if found != names || (chains.is_empty() && nft::table_exists(socket, TABLE)?) {
+    if found != names || (chains.is_empty() && nft::table_exists(socket, table)?) {
         return Ok(false);
     }
     for (name, _, rules) in chains {
-        let found = nft::list_rules(socket, TABLE, name)?;
+        let found = nft::list_rules(socket, table, name)?;
         if found.len() != rules.len() || found.iter().any(|rule| rule.comment.as_deref() != Some(mark)) {
             return Ok(false);
         }

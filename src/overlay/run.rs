@@ -1,6 +1,5 @@
 //! The daemon: starts the source of leases, then goes round whenever something changed.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +10,7 @@ use crate::config::{LeaseSource, NetConf, NetConfError, Options, Pool};
 use crate::engine::{Engine, Round};
 use crate::lease::{Annotations, Own, PrefixError};
 use crate::monitor::{Changes, ListenError};
+use crate::prober::Prober;
 use crate::serve::{self, ServeError};
 use crate::source::{self, View, kube::ConnectError};
 use crate::state::State;
@@ -77,14 +77,15 @@ pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
     if let Some(api) = api {
         tokio::spawn(report::follow(api, options.leases.clone(), told, hooks.shutdown.clone()));
     }
+    let prober = Prober::start(&conf, options.probe_every);
     let engine = Engine::new(options, conf, state)?;
     let daemon = Daemon {
         engine: Some(engine),
+        prober,
         changes: Changes::listen()?,
         view,
         own,
         status,
-        fallen_back: BTreeSet::new(),
         ready: Some(hooks.ready),
         repairs: 0,
         complaints: Vec::new(),
@@ -174,7 +175,7 @@ struct Daemon {
     view: watch::Receiver<View>,
     own: watch::Sender<Option<Own>>,
     status: watch::Sender<Status>,
-    fallen_back: BTreeSet<String>,
+    prober: Prober,
     ready: Option<Box<dyn FnOnce() + Send>>,
     repairs: u64,
     complaints: Vec<String>,
@@ -207,6 +208,7 @@ impl Daemon {
                     heard?;
                     tokio::time::sleep(SETTLE).await;
                 }
+                () = self.prober.news() => provoked = true,
                 () = tokio::time::sleep_until(at) => provoked = false,
             }
         }
@@ -219,10 +221,14 @@ impl Daemon {
     /// One round in a thread of its own. None when there is no interface to work with.
     async fn round(&mut self, provoked: bool) -> Result<Option<Round>, RunError> {
         let Some(mut engine) = self.engine.take() else { return Ok(None) };
+        let provoked = provoked || self.view.has_changed().unwrap_or(false);
         let view = self.view.borrow_and_update().clone();
-        let (fallen_back, heard) = (self.fallen_back.clone(), view.clone());
+        let (learned, heard) = (self.prober.learned(), view.clone());
         let (engine, outcome) = tokio::task::spawn_blocking(move || {
-            let outcome = engine.round(&heard, &fallen_back);
+            if learned.checksums_are_damaged {
+                engine.distrust_checksum_offload();
+            }
+            let outcome = engine.round(&heard, &learned.fallen_back);
             let outcome = outcome.map(|mut round| {
                 if round.whole
                     && let Err(error) = engine.write_files(&round)
@@ -272,7 +278,11 @@ impl Daemon {
             tracing::info!(subnets = ?round.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = round.mtu, interface = round.underlay.name, "ready");
             ready();
         }
-        let told = report::status(&engine, &round, &view, complaints, self.repairs, self.ready.is_none());
+        self.prober.follow(&round, engine.vni());
+        let mut told = report::status(&engine, &round, &view, complaints, self.repairs, self.ready.is_none());
+        for peer in &mut told.peers {
+            self.prober.tell(peer, &round);
+        }
         self.status.send_if_modified(|now| {
             now != &told && {
                 *now = told;

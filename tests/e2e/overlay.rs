@@ -6,6 +6,7 @@ mod flanneld;
 mod kube;
 mod lifetimes;
 mod streams;
+mod trouble;
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +36,15 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         let name = format!("killed under a stream by {backend}");
         suite.case(&name, LIMIT, streams::killed(&etcd, &mut trio, backend)).await;
     }
+    suite
+        .case(
+            "what is wrong is told, and strangers are not heard",
+            LIMIT * 2,
+            trouble::told(&etcd, &mut trio),
+        )
+        .await;
+    suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
+    suite.case("one host alone", LIMIT, trouble::alone(&mut trio)).await;
     let has_flanneld = keelson_tests::parts::Part::Flanneld.is_there();
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from etcd by {backend}");
@@ -46,16 +56,12 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let plane = ControlPlane::start(&dir, Extent::WithoutScheduler).await?;
     let cluster = kube::Access::open(&plane).await?;
     suite
-        .case(
-            "leases from Kubernetes, and bad ones among them",
-            LIMIT,
-            kube::leases(&plane, &cluster, &mut trio),
-        )
+        .case("leases from Kubernetes, and bad ones among them", LIMIT, kube::leases(&cluster, &mut trio))
         .await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from Kubernetes by {backend}");
         match has_flanneld {
-            true => suite.case(&name, LIMIT, flanneld::by_kube(&plane, &cluster, &mut trio, backend)).await,
+            true => suite.case(&name, LIMIT, flanneld::by_kube(&cluster, &mut trio, backend)).await,
             false => suite.leave_out(&name, "flanneld is not there"),
         }
     }

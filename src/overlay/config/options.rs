@@ -25,6 +25,8 @@ pub struct Options {
     pub random_ports: bool,
     /// --iptables-forward-rules
     pub forward_rules: bool,
+    /// Drop what comes to the tunnel from hosts without a lease.
+    pub leased_only: bool,
     /// --healthz-ip and --healthz-port
     pub health: Option<SocketAddr>,
     /// --cni-conf

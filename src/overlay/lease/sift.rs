@@ -36,8 +36,9 @@ pub fn sift(mut leases: Vec<Lease>, measure: &Measure<'_>) -> Sifted {
     let mut sifted = Sifted::default();
     let mut held: BTreeMap<(bool, Vec<u8>), (String, IpNet)> = BTreeMap::new();
     for mut lease in leases {
-        if lease.backend != backend {
-            let other = if lease.backend.is_empty() { "no backend" } else { &lease.backend };
+        // flanneld's udp backend does not say its name.
+        let other = if lease.backend.is_empty() { "udp" } else { &lease.backend };
+        if other != backend {
             sifted.complaints.push(format!(
                 "{} runs {other} and this host runs {backend}: give all hosts of the network the same backend",
                 lease.holder
@@ -187,6 +188,18 @@ mod tests {
                 got.complaints
             );
         }
+    }
+
+    #[test]
+    fn a_lease_that_names_no_backend_is_of_udp() {
+        let mut nameless = lease("n", "10.244.9.0/24", "192.0.2.9");
+        nameless.backend = String::new();
+        assert_eq!(sifted(vec![nameless.clone()]).peers, [], "vxlan here");
+        let nets = ["10.244.0.0/16".parse().unwrap()];
+        let none = HashSet::new();
+        let measure =
+            Measure { networks: &nets, own: &[], addresses: &[], backend: "udp", vni: None, served: &none };
+        assert_eq!(sift(vec![nameless.clone()], &measure).peers, [nameless]);
     }
 
     #[test]

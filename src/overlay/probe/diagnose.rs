@@ -20,8 +20,16 @@ pub struct Evidence {
 }
 
 /// What is wrong with a peer, if anything. `mtu` is what pods may send; `port` is the tunnel's.
-pub fn diagnose(evidence: &Evidence, carrier: Carrier, public: IpAddr, port: Option<u16>, mtu: u32) -> Option<String> {
-    let by = |port: Option<u16>| port.map_or(String::new(), |port| format!("UDP port {port} is filtered between the hosts, or "));
+pub fn diagnose(
+    evidence: &Evidence,
+    carrier: Carrier,
+    public: IpAddr,
+    port: Option<u16>,
+    mtu: u32,
+) -> Option<String> {
+    let by = |port: Option<u16>| {
+        port.map_or(String::new(), |port| format!("UDP port {port} is filtered between the hosts, or "))
+    };
     match evidence {
         Evidence { small: None, udp: false, underlay: false, .. } => Some(format!(
             "{public} does not answer at all: the host is down or cut off, or a firewall drops its pings"
@@ -52,7 +60,8 @@ mod tests {
 
     #[test]
     fn each_pattern_of_answers_has_its_words() {
-        let well = Evidence { small: Some(0.3), largest: Some(1450), udp: true, underlay: true, fallback: false };
+        let well =
+            Evidence { small: Some(0.3), largest: Some(1450), udp: true, underlay: true, fallback: false };
         let cases: [(&str, Evidence, Carrier, &str); 8] = [
             ("all is well", well.clone(), Carrier::Vxlan, ""),
             ("nothing at all", Evidence::default(), Carrier::Vxlan, "does not answer at all"),
@@ -63,9 +72,19 @@ mod tests {
                 "UDP port 8472 is filtered",
             ),
             ("no UDP inside", Evidence { udp: false, ..well.clone() }, Carrier::Vxlan, "checksum offload"),
-            ("no large ones", Evidence { largest: Some(1400), ..well.clone() }, Carrier::Udp, "nothing above 1400"),
+            (
+                "no large ones",
+                Evidence { largest: Some(1400), ..well.clone() },
+                Carrier::Udp,
+                "nothing above 1400",
+            ),
             ("none that is larger", Evidence { largest: None, ..well.clone() }, Carrier::Udp, "not even"),
-            ("pings are dropped, UDP passes", Evidence { small: None, largest: None, ..well.clone() }, Carrier::Vxlan, ""),
+            (
+                "pings are dropped, UDP passes",
+                Evidence { small: None, largest: None, ..well.clone() },
+                Carrier::Vxlan,
+                "",
+            ),
             ("a direct route", Evidence { udp: false, ..well }, Carrier::Direct, ""),
         ];
         for (name, evidence, carrier, words) in cases {

@@ -20,21 +20,12 @@ pub struct Record {
     pub fallen_back: bool,
 }
 
-/// What is told of a peer.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Health {
-    /// In percent.
-    pub loss: Option<u8>,
-    pub rtt: Option<f64>,
-    pub mtu: Option<u32>,
-    pub problem: Option<String>,
-}
-
 impl Record {
     /// Takes in what a sweep learned. `may_fall_back`: udp can stand in for the tunnel.
     pub fn take(&mut self, evidence: Evidence, may_fall_back: bool) {
-        let answered = evidence.small.is_some() || evidence.udp;
-        self.answers.push_back(answered || (self.fallen_back && evidence.fallback));
+        // The tunnel itself: what goes by the routes may go around it.
+        let answered = evidence.small.is_some();
+        self.answers.push_back(answered || evidence.udp);
         while self.answers.len() > REMEMBERED {
             self.answers.pop_front();
         }
@@ -53,7 +44,7 @@ impl Record {
         &self.latest
     }
 
-    /// Whether the latest sweeps agree that this is broken, or there were too few to tell.
+    /// Whether there is reason to speak: an answer came, or so many are missing that it is no accident.
     pub fn is_settled(&self) -> bool {
         self.silent >= DECISIVE || self.heard >= 1
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use keelson_tests::control_plane::ControlPlane;
 use keelson_tests::hosts::all_reach_all;
 use keelson_tests::parts::Part;
 use keelson_tests::process::Daemon;
@@ -23,8 +22,7 @@ pub async fn by_etcd(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> 
     together(trio, &flags).await
 }
 
-pub async fn by_kube(plane: &ControlPlane, access: &Access, trio: &mut Trio, backend: &str) -> Result<()> {
-    let _ = plane;
+pub async fn by_kube(access: &Access, trio: &mut Trio, backend: &str) -> Result<()> {
     trio.clear().await?;
     access.register().await?;
     // flannel's udp backend knows IPv4 only.

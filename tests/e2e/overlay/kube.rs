@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use keelson_tests::control_plane::ControlPlane;
 use keelson_tests::hosts::all_reach_all;
 use keelson_tests::isolation::NODE_IP;
+use keelson_tests::kubectl::Kubectl;
 use keelson_tests::wait::until_true;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -28,15 +29,11 @@ pub struct Access {
 impl Access {
     pub async fn open(plane: &ControlPlane) -> Result<Self> {
         let client = plane.client().await?;
-        let role = include_str!("../../../packaging/overlay/rbac.json");
-        let roles: Api<ClusterRole> = Api::all(client.clone());
-        roles
-            .create(&PostParams::default(), &serde_json::from_str(role)?)
-            .await
-            .context("the overlay's role")?;
+        let manifest = include_str!("../../../packaging/overlay/keelson-overlay.yaml");
+        Kubectl::new(plane.admin()).apply(manifest).await.context("the overlay's manifest")?;
         let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         let binding = json!({
-            "metadata": {"name": "keelson-overlay"},
+            "metadata": {"name": "keelson-overlay-by-user"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keelson-overlay"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "overlay"}],
         });
@@ -99,8 +96,7 @@ impl Access {
     }
 }
 
-pub async fn leases(plane: &ControlPlane, access: &Access, trio: &mut Trio) -> Result<()> {
-    let _ = plane;
+pub async fn leases(access: &Access, trio: &mut Trio) -> Result<()> {
     trio.clear().await?;
     access.register().await?;
     let flags = access.flags(trio, "vxlan", true)?;

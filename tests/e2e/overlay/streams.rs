@@ -46,7 +46,7 @@ pub async fn killed(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {
         let answer = inside(&client.netns, &format!("busybox ping -c 10 -i 0.02 -W 1 {to}")).await?;
         ensure!(answer.contains(" 0% packet loss"), "after the restart: {answer}");
     }
-    let ended = tokio::task::spawn_blocking(move || stream.wait()).await??;
+    let ended = stream.ended(Duration::from_secs(30)).await?;
     let text = std::fs::read_to_string(&report)?;
     ensure!(ended.success(), "the stream broke: {text}");
     let result: Value = serde_json::from_str(&text).context("iperf3's report")?;

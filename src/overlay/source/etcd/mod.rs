@@ -56,7 +56,11 @@ pub async fn follow(
     let mut pause = FIRST_PAUSE;
     for number in 0.. {
         let began = Instant::now();
-        let Err(error) = keeper.attend(number, &mut own, &view).await else { return };
+        let error = match keeper.attend(number, &mut own, &view).await {
+            Ok(Ending::NobodyAsks) => return,
+            Ok(Ending::Moved) => continue,
+            Err(error) => error,
+        };
         tracing::warn!(%error, "etcd cannot be heard; what was heard last stays in force");
         view.send_modify(|now| now.trouble = Some(error.to_string()));
         if began.elapsed() > LONGEST_PAUSE {
@@ -65,6 +69,13 @@ pub async fn follow(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Why a connection was given up although nothing is wrong with it.
+enum Ending {
+    NobodyAsks,
+    /// This host has another address now: a connection from the old one may never carry anything again.
+    Moved,
 }
 
 struct Keeper {
@@ -82,18 +93,18 @@ impl Keeper {
         format!("{}/subnets/", self.options.prefix.trim_end_matches('/'))
     }
 
-    /// One connection's worth. Returns Ok only when nobody wants to know any more.
+    /// One connection's worth.
     async fn attend(
         &mut self,
         number: usize,
         own: &mut watch::Receiver<Option<Own>>,
         view: &watch::Sender<View>,
-    ) -> Result<(), EtcdError> {
+    ) -> Result<Ending, EtcdError> {
         let client = Client::connect(&self.options, number).await?;
         loop {
             let Some(mine) = own.borrow_and_update().clone() else {
                 if own.changed().await.is_err() {
-                    return Ok(());
+                    return Ok(Ending::NobodyAsks);
                 }
                 continue;
             };
@@ -121,10 +132,10 @@ impl Keeper {
                         }
                     }
                     () = tokio::time::sleep_until(renew_at) => break,
-                    changed = own.changed() => match changed {
-                        Ok(()) => break,
-                        Err(_) => return Ok(()),
-                    },
+                    changed = own.changed() => return Ok(match changed {
+                        Ok(()) => Ending::Moved,
+                        Err(_) => Ending::NobodyAsks,
+                    }),
                 }
             }
         }
