@@ -8,6 +8,6 @@ mod record;
 mod sweep;
 
 pub use answer::answer;
-pub use diagnose::{Evidence, diagnose};
+pub use diagnose::diagnose;
 pub use record::Record;
 pub use sweep::{Target, sweep};
