@@ -1,6 +1,8 @@
 //! Leases: which host holds which subnet, and how it is reached. Pure: read from what others wrote, and checked.
 
 mod annotations;
+#[cfg(test)]
+mod hostile_tests;
 mod keys;
 mod sift;
 

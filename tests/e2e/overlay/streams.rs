@@ -28,7 +28,7 @@ pub async fn killed(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {
     .await?;
     let report = trio.hosts[0].dir.join(format!("iperf-{backend}.json"));
     let target = to.to_string();
-    let mut stream = iperf(&client.netns, &["-c", &target, "-t", "5", "-J", "--get-server-output"], &report)?;
+    let mut stream = iperf(&client.netns, &["-c", &target, "-t", "3", "-J", "--get-server-output"], &report)?;
     until_true("the stream runs", Duration::from_secs(10), async || {
         Ok(inside(&client.netns, "ss -Htn state established").await?.contains(":5201"))
     })

@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 use crate::config::EtcdOptions;
 
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(5);
 /// A value of flannel's is a few hundred bytes. Whoever else writes to these keys must not fill our memory.
 const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
