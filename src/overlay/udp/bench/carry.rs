@@ -1,7 +1,6 @@
-//! A path in a process of its own, as the daemon would run it, until standard input ends.
+//! A path in a process of its own, as the daemon would run it, until a line comes in, or the end.
 
 use std::error::Error;
-use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use keelson_netkit::{IfName, IpNet};
@@ -26,7 +25,7 @@ pub fn run(words: &[String]) -> Result<(), Box<dyn Error>> {
     list.extend((0..others.parse()?).map(other));
     path.peers().replace(list);
     println!("ready");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    std::io::stdin().read_line(&mut String::new())?;
     for (name, value) in path.counters().rows().filter(|(_, value)| *value > 0) {
         println!("{name} {value}");
     }

@@ -26,7 +26,7 @@ fn a_pod_behind_flanneld_is_reached_both_ways() {
         let key = format!("/coreos.com/network/subnets/10.1.{}.0-24", host.number);
         etcd.put(&key, &format!(r#"{{"PublicIP":"{}","BackendType":"udp"}}"#, host.endpoint(false).ip()));
     }
-    let _flanneld = Flanneld::start(&parts, b, &etcd);
+    let _flanneld = Flanneld::start(&parts, &b.place, b.number, &etcd);
     let path = a.start(false);
     path.peers().set(b.peer(false));
 

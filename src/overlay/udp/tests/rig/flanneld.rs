@@ -2,11 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::{Host, Place, eventually};
+use super::{Place, eventually};
 
 pub struct Parts {
     flanneld: PathBuf,
@@ -105,31 +105,26 @@ pub struct Flanneld {
 
 impl Flanneld {
     /// Starts flanneld on a host whose loopback reaches `etcd`, and waits until its device carries.
-    pub fn start(parts: &Parts, host: &Host, etcd: &Etcd) -> Flanneld {
-        let endpoint = format!("http://{CLIENT}");
-        assert_eq!(etcd.place_path, host.place.path(), "etcd must be on flanneld's own loopback");
-        Self::start_at(&parts.flanneld, host, &endpoint)
-    }
-
-    fn start_at(program: &Path, host: &Host, endpoint: &str) -> Flanneld {
+    pub fn start(parts: &Parts, host: &Place, number: u8, etcd: &Etcd) -> Flanneld {
+        assert_eq!(etcd.place_path, host.path(), "etcd must be on flanneld's own loopback");
         let dir = std::env::temp_dir().join(format!("overlay-flanneld-{}-{:p}", std::process::id(), host));
         std::fs::create_dir_all(&dir).unwrap();
         let env_file = dir.join("subnet.env");
         // It takes the lease whose address is its own, if this file says that it had it before.
-        let subnet = format!("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.{}.1/24\n", host.number);
+        let subnet = format!("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.{}.1/24\n", number);
         std::fs::write(&env_file, subnet).unwrap();
         let log = std::fs::File::create(dir.join("log")).unwrap();
-        let mut command = Command::new(program);
-        command.arg("-etcd-endpoints").arg(endpoint).arg("-subnet-file").arg(&env_file);
+        let mut command = Command::new(&parts.flanneld);
+        command.arg("-etcd-endpoints").arg(format!("http://{CLIENT}")).arg("-subnet-file").arg(&env_file);
         command.args(["-iface", "eth0", "-ip-masq=false"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(log));
-        let child = host.place.run(|| command.spawn()).unwrap();
+        let child = host.run(|| command.spawn()).unwrap();
         let flanneld = Flanneld { child, dir };
         eventually("flanneld's device is up", || {
             let show = || Command::new("ip").args(["-4", "addr", "show", "flannel0"]).output();
-            let output = host.place.run(show).unwrap();
+            let output = host.run(show).unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.contains(&format!("10.1.{}.0", host.number))
+            text.contains(&format!("10.1.{}.0", number))
         });
         flanneld
     }

@@ -70,6 +70,11 @@ impl Place {
         }
     }
 
+    pub fn bridge(&self, line: &str) {
+        let output = self.run(|| Command::new("bridge").args(line.split_whitespace()).output()).unwrap();
+        assert!(output.status.success(), "bridge {line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     pub fn sysctl(&self, name: &str, value: &str) {
         let file = format!("/proc/sys/net/{}", name.replace('.', "/"));
         self.run(|| std::fs::write(&file, value)).unwrap_or_else(|e| panic!("{file}: {e}"));
