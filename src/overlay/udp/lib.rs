@@ -35,6 +35,9 @@ mod sys;
 mod testing;
 mod wait;
 
+#[cfg(test)]
+mod carry_tests;
+
 pub use counters::{Count, Counters, Reason};
 pub use error::Error;
 pub use path::{Config, Leave, Path};

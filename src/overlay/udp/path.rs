@@ -30,7 +30,7 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// This host's own subnets; what is not for them does not come in. Empty: everything does.
     pub subnets: Vec<IpNet>,
-    /// How many queues, each with two threads. None: as many as there are cores, up to four.
+    /// How many queues, each with two threads. None: half as many as there are cores, from one to four.
     pub queues: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Path {
     pub fn start(config: &Config) -> Result<Path, Error> {
         let (v4, v6) = families(&config.listen)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let count = config.queues.unwrap_or(cores).clamp(1, MOST_QUEUES);
+        let count = config.queues.unwrap_or(cores / 2).clamp(1, MOST_QUEUES);
         let failed = |op: &'static str| {
             move |source: std::io::Error| Error::Device { op, device: config.device.clone(), source }
         };

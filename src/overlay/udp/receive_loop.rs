@@ -135,7 +135,7 @@ impl<'a> ReceiveLoop<'a> {
                 *part = IoSlice::new(&self.arena[range.clone()]);
                 count += 1;
             }
-            match writev(&self.queue.device, &parts[..count]) {
+            match rustix::io::retry_on_intr(|| writev(&self.queue.device, &parts[..count])) {
                 Ok(_) => {}
                 Err(Errno::BADFD) => return Err(Errno::BADFD),
                 Err(_) => self.tally.drop(Reason::WriteFailed, count as u64 - 1),
