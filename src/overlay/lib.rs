@@ -18,6 +18,7 @@ mod files;
 mod firewall;
 mod guard;
 mod kernel;
+mod machine;
 mod metrics;
 mod monitor;
 mod probe;

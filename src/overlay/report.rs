@@ -18,7 +18,7 @@ use crate::status::{PeerStatus, Status};
 /// The Node's condition that says whether the overlay works.
 pub const CONDITION: &str = "OverlayHealthy";
 /// A condition that flickers costs every watcher of the Node; it follows at most this often.
-const PACE: Duration = Duration::from_secs(10);
+const PACE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What is told of one round.

@@ -52,7 +52,7 @@ impl Pool {
             if !network.contains(addr) {
                 return Err(failed(format!("{name} {addr} is not in it")));
             }
-            if number(addr) % size != 0 {
+            if !number(addr).is_multiple_of(size) {
                 return Err(failed(format!("{name} {addr} is not the first address of a /{subnet_len}")));
             }
         }

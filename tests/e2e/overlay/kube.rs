@@ -136,6 +136,16 @@ pub async fn leases(access: &Access, trio: &mut Trio) -> Result<()> {
     }
     ensure!(status.contains("two hosts with one subnet"), "{status}");
 
+    until_true("the Node says so too", SOON, async || {
+        let conditions =
+            access.nodes().get("h1").await?.status.and_then(|s| s.conditions).unwrap_or_default();
+        let told = conditions.iter().find(|c| c.type_ == "OverlayHealthy");
+        Ok(told.is_some_and(|c| {
+            c.status == "False" && c.message.as_ref().is_some_and(|m| m.contains("left out"))
+        }))
+    })
+    .await?;
+
     // Somebody takes the annotations away: they come back.
     let gone = json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": null}}});
     access.nodes().patch("h1", &PatchParams::default(), &Patch::Merge(gone)).await?;

@@ -17,7 +17,8 @@ async fn fresh(etcd: &Etcd, trio: &mut Trio, backend: Value) -> Result<()> {
     etcd.wipe().await?;
     let conf = json!({"Network": NETWORK, "Backend": backend});
     etcd.put("/coreos.com/network/config", &conf.to_string()).await?;
-    trio.start(&["--etcd-endpoints", &etcd.url, "--probe-every", "1"]).await?;
+    let health = ["--healthz-ip", "127.0.0.1", "--healthz-port", "10253"];
+    trio.start(&[&["--etcd-endpoints", &etcd.url, "--probe-every", "1"], &health[..]].concat()).await?;
     all_reach_all(&trio.pods).await
 }
 
@@ -69,6 +70,15 @@ pub async fn told(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     fresh(etcd, trio, json!({"Type": "vxlan"})).await?;
     let second = "198.51.100.2";
     is_well(&trio.hosts[0], second).await?;
+    let asked = async |path: &str| {
+        trio.hosts[0].run(&format!("busybox wget -qO- http://127.0.0.1:10253{path}")).await
+    };
+    ensure!(asked("/readyz").await? == "ok");
+    let metrics = asked("/metrics").await?;
+    for line in ["keelson_overlay_peers 2\n", "keelson_overlay_ready 1\n", "keelson_overlay_peer_loss_ratio{"]
+    {
+        ensure!(metrics.contains(line), "no {line:?} in {metrics}");
+    }
 
     filter(&trio.hosts[1], true).await?;
     says(&trio.hosts[0], second, "UDP port 8472 is filtered").await?;
