@@ -13,6 +13,7 @@ pub mod config;
 pub mod lease;
 pub mod plan;
 
+mod daemon;
 mod engine;
 mod files;
 mod firewall;

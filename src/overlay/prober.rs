@@ -14,6 +14,9 @@ use crate::plan::{Carrier, TUN_NAME};
 use crate::probe::{self, Record, Target, diagnose};
 use crate::status::PeerStatus;
 
+/// What looks wrong is looked at again after this, until it is clear.
+const SECOND_LOOK: Duration = Duration::from_secs(2);
+
 /// What the daemon wants probed, and what is known of whom.
 pub struct Prober {
     targets: watch::Sender<Vec<(Target, Carrier)>>,
@@ -32,6 +35,15 @@ pub struct Learned {
     pub checksums_are_damaged: bool,
 }
 
+/// The part of what was learned that changes how packets travel: who is reached by udp, and whether checksums are damaged.
+pub type Ways = (BTreeSet<String>, bool);
+
+impl Learned {
+    pub fn ways(&self) -> Ways {
+        (self.fallen_back.clone(), self.checksums_are_damaged)
+    }
+}
+
 impl Prober {
     /// Starts the sweeps; with None nobody is probed, and others are answered still.
     pub fn start(conf: &NetConf, every: Option<Duration>) -> Self {
@@ -43,7 +55,7 @@ impl Prober {
             _ => (false, None),
         };
         if let Some(every) = every {
-            tokio::spawn(go_round(every, wanted, sender, may_fall_back));
+            tokio::spawn(go_round(every, wanted, sender, may_fall_back, port));
         } else {
             // Kept open, so that waiting for news from it never ends.
             tokio::spawn(async move { sender.closed().await });
@@ -135,7 +147,7 @@ impl Prober {
                  probably filtered between the hosts",
                 self.port.unwrap_or_default()
             ));
-        } else if record.is_settled() {
+        } else if record.is_trouble() {
             peer.problems.extend(diagnose(latest, *carrier, public, self.port, round.mtu));
         }
     }
@@ -146,6 +158,7 @@ async fn go_round(
     mut targets: watch::Receiver<Vec<(Target, Carrier)>>,
     learned: watch::Sender<Learned>,
     may_fall_back: bool,
+    port: Option<u16>,
 ) {
     let mut records: HashMap<String, Record> = HashMap::new();
     loop {
@@ -162,7 +175,10 @@ async fn go_round(
             Ok(Ok(evidence)) => {
                 for ((target, carrier), evidence) in wanted.iter().zip(evidence) {
                     let may = may_fall_back && *carrier != Carrier::Direct;
-                    records.entry(target.holder.clone()).or_default().take(evidence, may);
+                    let wrong = diagnose(&evidence, *carrier, target.public, port, target.mtu).is_some();
+                    let record = records.entry(target.holder.clone()).or_default();
+                    record.take(evidence, may);
+                    record.judge(wrong);
                 }
             }
             Ok(Err(error)) => tracing::warn!(%error, "overlay"),
@@ -176,6 +192,7 @@ async fn go_round(
         if learned.send(news).is_err() {
             return;
         }
-        tokio::time::sleep(every).await;
+        let unclear = records.values().any(Record::is_suspect);
+        tokio::time::sleep(if unclear { every.min(SECOND_LOOK) } else { every }).await;
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{LeaseSource, NetConf, NetConfError, Options, Pool};
-use crate::engine::{Engine, Round};
+use crate::daemon::Daemon;
+use crate::engine::Engine;
 use crate::lease::{Annotations, Own, PrefixError};
 use crate::monitor::{Changes, ListenError};
 use crate::prober::Prober;
@@ -17,10 +17,8 @@ use crate::state::State;
 use crate::status::Status;
 use crate::{files, report};
 
-/// Changes that come in a crowd are looked at once.
-const SETTLE: Duration = Duration::from_millis(100);
 /// What could not be done is tried again after this.
-const RETRY: Duration = Duration::from_secs(2);
+pub(crate) const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -79,17 +77,7 @@ pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
     }
     let prober = Prober::start(&conf, options.probe_every);
     let engine = Engine::new(options, conf, state)?;
-    let daemon = Daemon {
-        engine: Some(engine),
-        prober,
-        changes: Changes::listen()?,
-        view,
-        own,
-        status,
-        ready: Some(hooks.ready),
-        repairs: 0,
-        complaints: Vec::new(),
-    };
+    let daemon = Daemon::new(engine, prober, Changes::listen()?, view, own, status, hooks.ready);
     tokio::select! {
         result = daemon.go_round() => result,
         () = hooks.shutdown.cancelled() => Ok(()),
@@ -165,139 +153,5 @@ async fn start_source(
             tokio::spawn(async move { view.closed().await });
             Ok(None)
         }
-    }
-}
-
-struct Daemon {
-    /// Away while a thread works with it.
-    engine: Option<Engine>,
-    changes: Changes,
-    view: watch::Receiver<View>,
-    own: watch::Sender<Option<Own>>,
-    status: watch::Sender<Status>,
-    prober: Prober,
-    ready: Option<Box<dyn FnOnce() + Send>>,
-    repairs: u64,
-    complaints: Vec<String>,
-}
-
-impl Daemon {
-    async fn go_round(mut self) -> Result<(), RunError> {
-        let mut interfaces = Default::default();
-        let mut provoked = true;
-        loop {
-            let round = self.round(provoked).await?;
-            let next = match &round {
-                Some(round) if round.whole || round.subnets.is_empty() => self.check_every(),
-                _ => RETRY,
-            };
-            if let Some(round) = round {
-                interfaces = round.interfaces;
-            }
-            let at = Instant::now() + next;
-            tokio::select! {
-                changed = self.view.changed() => {
-                    provoked = true;
-                    if changed.is_err() {
-                        // Only when shutting down.
-                        std::future::pending::<()>().await;
-                    }
-                }
-                heard = self.changes.next(&interfaces) => {
-                    provoked = false;
-                    heard?;
-                    tokio::time::sleep(SETTLE).await;
-                }
-                () = self.prober.news() => provoked = true,
-                () = tokio::time::sleep_until(at) => provoked = false,
-            }
-        }
-    }
-
-    fn check_every(&self) -> Duration {
-        self.engine.as_ref().map_or(RETRY, |engine| engine.check_every())
-    }
-
-    /// One round in a thread of its own. None when there is no interface to work with.
-    async fn round(&mut self, provoked: bool) -> Result<Option<Round>, RunError> {
-        let Some(mut engine) = self.engine.take() else { return Ok(None) };
-        let provoked = provoked || self.view.has_changed().unwrap_or(false);
-        let view = self.view.borrow_and_update().clone();
-        let (learned, heard) = (self.prober.learned(), view.clone());
-        let (engine, outcome) = tokio::task::spawn_blocking(move || {
-            if learned.checksums_are_damaged {
-                engine.distrust_checksum_offload();
-            }
-            let outcome = engine.round(&heard, &learned.fallen_back);
-            let outcome = outcome.map(|mut round| {
-                if round.whole
-                    && let Err(error) = engine.write_files(&round)
-                {
-                    round.complaints.push(error.to_string());
-                    round.whole = false;
-                }
-                round
-            });
-            (engine, outcome)
-        })
-        .await?;
-        let round = match outcome {
-            Ok(round) => round,
-            Err(error) => {
-                self.complain(vec![error.to_string()]);
-                self.status.send_modify(|status| status.problems = vec![error.to_string()]);
-                self.engine = Some(engine);
-                return Ok(None);
-            }
-        };
-        self.own.send_if_modified(|now| {
-            now.as_ref() != Some(&round.own) && {
-                *now = Some(round.own.clone());
-                true
-            }
-        });
-        if !round.done.is_empty() {
-            if provoked || self.ready.is_some() {
-                tracing::info!(
-                    changes = round.done.len(),
-                    peers = round.peers.len(),
-                    "the network follows its leases"
-                );
-            } else {
-                self.repairs += 1;
-                tracing::warn!(repaired = round.done.join("; "), "put right what somebody changed");
-            }
-            tracing::debug!(done = ?round.done, "done");
-        }
-        let mut complaints = round.complaints.clone();
-        complaints.extend(view.trouble.clone());
-        self.complain(complaints.clone());
-        if round.whole
-            && let Some(ready) = self.ready.take()
-        {
-            tracing::info!(subnets = ?round.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = round.mtu, interface = round.underlay.name, "ready");
-            ready();
-        }
-        self.prober.follow(&round, engine.vni());
-        let mut told = report::status(&engine, &round, &view, complaints, self.repairs, self.ready.is_none());
-        for peer in &mut told.peers {
-            self.prober.tell(peer, &round);
-        }
-        self.status.send_if_modified(|now| {
-            now != &told && {
-                *now = told;
-                true
-            }
-        });
-        self.engine = Some(engine);
-        Ok(Some(round))
-    }
-
-    /// Says each thing once, and again only when it comes back.
-    fn complain(&mut self, complaints: Vec<String>) {
-        for problem in complaints.iter().filter(|problem| !self.complaints.contains(problem)) {
-            tracing::warn!(problem, "overlay");
-        }
-        self.complaints = complaints;
     }
 }

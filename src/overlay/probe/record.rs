@@ -16,6 +16,8 @@ pub struct Record {
     silent: usize,
     heard: usize,
     damaged: usize,
+    /// Sweeps in a row that something was wrong in.
+    troubled: usize,
     latest: Evidence,
     pub fallen_back: bool,
 }
@@ -44,9 +46,19 @@ impl Record {
         &self.latest
     }
 
-    /// Whether there is reason to speak: an answer came, or so many are missing that it is no accident.
-    pub fn is_settled(&self) -> bool {
-        self.silent >= DECISIVE || self.heard >= 1
+    /// Takes in whether something was wrong in the sweep that was taken in last.
+    pub fn judge(&mut self, wrong: bool) {
+        self.troubled = if wrong { self.troubled + 1 } else { 0 };
+    }
+
+    /// Whether something has been wrong so often that it is no accident, such as a host that is just starting.
+    pub fn is_trouble(&self) -> bool {
+        self.troubled >= DECISIVE
+    }
+
+    /// Something was wrong and it is not clear yet whether it stays so.
+    pub fn is_suspect(&self) -> bool {
+        (1..DECISIVE).contains(&self.troubled)
     }
 
     /// Pings pass and UDP does not, over and over: checksums that the hardware was to fill in are not.
@@ -91,6 +103,17 @@ mod tests {
         }
         assert!(!record.fallen_back);
         assert_eq!(record.loss(), Some(100));
+    }
+
+    #[test]
+    fn one_bad_sweep_is_suspect_and_three_are_trouble() {
+        let mut record = Record::default();
+        let mut seen = Vec::new();
+        for wrong in [false, true, true, true, false] {
+            record.judge(wrong);
+            seen.push((record.is_suspect(), record.is_trouble()));
+        }
+        assert_eq!(seen, [(false, false), (true, false), (true, false), (false, true), (false, false)]);
     }
 
     #[test]

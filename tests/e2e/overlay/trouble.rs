@@ -18,7 +18,10 @@ async fn fresh(etcd: &Etcd, trio: &mut Trio, backend: Value) -> Result<()> {
     let conf = json!({"Network": NETWORK, "Backend": backend});
     etcd.put("/coreos.com/network/config", &conf.to_string()).await?;
     let health = ["--healthz-ip", "127.0.0.1", "--healthz-port", "10253"];
-    trio.start(&[&["--etcd-endpoints", &etcd.url, "--probe-every", "1"], &health[..]].concat()).await?;
+    trio.start(
+        &[&["--etcd-endpoints", &etcd.url, "--probe-every", "1", "--check-every", "2"], &health[..]].concat(),
+    )
+    .await?;
     all_reach_all(&trio.pods).await
 }
 
