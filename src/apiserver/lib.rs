@@ -5,7 +5,8 @@
 //! of this node's pods, the objects those pods refer to, their tokens, status, events, the Node and its lease.
 //!
 //! Architecture invariant: nothing here polls. What changes is heard from a watch, and a watch that fell silent is
-//! reopened. Every request stays within what the Node authorizer grants to `system:node:NAME`.
+//! reopened. Every request stays within what the Node authorizer grants to `system:node:NAME`;
+//! only [`Api::nodes`] needs more, which is the overlay's and comes with rights of its own.
 
 mod certificate;
 mod client;

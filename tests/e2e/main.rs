@@ -30,11 +30,12 @@ const SUITES: &[Definition] = &[
         body: |s| Box::pin(runtime_faults::body(s)),
     },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },
     Definition {
-        name: "overlay",
+        name: "overlay_flanneld",
         needs: &[&CONTROL_PLANE],
         wants: &[Part::Flanneld],
-        body: |s| Box::pin(overlay::body(s)),
+        body: |s| Box::pin(overlay::beside_flanneld(s)),
     },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition {

@@ -45,6 +45,15 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         .await;
     suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
     suite.case("one host alone", LIMIT, trouble::alone(&mut trio)).await;
+    Ok(())
+}
+
+/// The same with leases from Kubernetes, and with one host run by flanneld.
+pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
+    let dir = suite.dir().to_owned();
+    hosts::lay_wire().await?;
+    let etcd = etcd::Etcd::start(&folder(&dir, "own-etcd")?).await?;
+    let mut trio = Trio::plug_in(&dir).await?;
     let has_flanneld = keelson_tests::parts::Part::Flanneld.is_there();
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from etcd by {backend}");
