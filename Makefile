@@ -42,6 +42,9 @@ install: build
 	install -D -m 0755 $(TARGET)/release/keelson $(DESTDIR)/usr/bin/keelson
 	install -D -m 0644 packaging/systemd/keelson.service $(DESTDIR)/usr/lib/systemd/system/keelson.service
 	install -D -m 0644 packaging/systemd/keelson.default $(DESTDIR)/etc/default/keelson
+	install -D -m 0644 packaging/systemd/keelson-overlay.service $(DESTDIR)/usr/lib/systemd/system/keelson-overlay.service
+	install -D -m 0644 packaging/systemd/keelson-overlay.default $(DESTDIR)/etc/default/keelson-overlay
+	install -D -m 0644 packaging/overlay/keelson-overlay.yaml $(DESTDIR)/usr/share/doc/keelson/examples/keelson-overlay.yaml
 	install -D -m 0644 packaging/config.yaml $(DESTDIR)/etc/keelson/config.yaml
 	install -d -m 0755 $(DESTDIR)/etc/keelson/config.d $(DESTDIR)/etc/keelson/manifests
 	install -D -m 0644 packaging/example/pod.yaml $(DESTDIR)/usr/share/doc/keelson/examples/pod.yaml

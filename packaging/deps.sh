@@ -9,7 +9,7 @@ die() { say "keelson: $*"; exit 1; }
 run=(containerd:containerd runc:runc ctr:containerd ip:iproute2 setsid:util-linux)
 test=("${run[@]}" docker-registry:docker-registry nft:nftables iptables:iptables conntrack:conntrack openssl:openssl
   curl:curl strace:strace modprobe:kmod qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap
-  mke2fs:e2fsprogs cpio:cpio bash-static:bash-static)
+  mke2fs:e2fsprogs cpio:cpio bash-static:bash-static iperf3:iperf3)
 
 case ${1:-} in
   run) wanted=("${run[@]}") ;;

@@ -6,6 +6,7 @@ const ROOTS: [&str; 2] = ["runtime_service.proto", "image_service.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=cri");
+    println!("cargo:rerun-if-changed=etcd");
     let definitions = protox::compile(ROOTS, ["cri"])?;
     tonic_prost_build::configure()
         // Ordered maps, so that what is written to the runtime, logged or compared does not change from run to run.
@@ -13,5 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Its Debug is written by hand: credentials must not reach a log.
         .skip_debug(["runtime.v1.AuthConfig"])
         .compile_fds(definitions)?;
+    let definitions = protox::compile(["rpc.proto"], ["etcd"])?;
+    tonic_prost_build::configure().build_server(false).compile_fds(definitions)?;
     Ok(())
 }

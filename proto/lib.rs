@@ -1,11 +1,24 @@
-//! The Container Runtime Interface, v1, complete: messages, clients and (for tests) servers.
+//! The Container Runtime Interface, v1, complete: messages, clients and (for tests) servers. And of etcd's API, v3, the
+//! little that the overlay speaks.
 //!
-//! Names and numbers in `cri/*.proto` are those on the wire, as of Kubernetes 1.36; everything else about the files is ours.
+//! Names and numbers in `cri/*.proto` are those on the wire, as of Kubernetes 1.36, and those in `etcd/*.proto` are etcd
+//! 3.6's; everything else about the files is ours.
 
 pub mod runtime {
     #[allow(clippy::all, missing_docs)]
     pub mod v1 {
         tonic::include_proto!("runtime.v1");
+    }
+}
+
+pub mod etcd {
+    #[allow(clippy::all, missing_docs)]
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    #[allow(clippy::all, missing_docs)]
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
     }
 }
 

@@ -15,7 +15,7 @@ ETCD=v3.6.8
 CONTAINERD=v2.1.9
 PLUGINS=v1.9.1
 CNITOOL=v1.3.0
-FLANNEL=v0.28.1
+FLANNEL=v0.26.7
 METRICS_SERVER=v0.9.0
 
 say() { printf 'parts: %s\n' "$*" >&2; }
@@ -97,7 +97,7 @@ e2e_rootfs() { # outdir
 
 go_build() { # dir outdir ldflags package...
   local dir=$1 out=$2 ld=$3; shift 3
-  (cd "$dir" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
+  (cd "$dir" && CGO_ENABLED=${CGO:-0} GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
 }
 
 build() {
@@ -131,7 +131,8 @@ build() {
       with_progress "cnitool $CNITOOL" "$log" go_build "$work/mod" "$work/out" "" github.com/containernetworking/cni/cnitool ;;
     flanneld)
       scratch_module "$work/mod" github.com/flannel-io/flannel $FLANNEL </dev/null
-      with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
+      # Its udp backend is C inside.
+      CGO=1 with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
       mv "$work/out/flannel" "$work/out/flanneld" ;;
     metrics-server)
       scratch_module "$work/mod" sigs.k8s.io/metrics-server $METRICS_SERVER </dev/null

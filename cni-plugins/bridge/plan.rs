@@ -54,7 +54,6 @@ pub fn routes(result: &CniResult, link: IfIndex) -> Vec<route::Route> {
     let mut routes: Vec<route::Route> = Vec::new();
     for wanted in &result.routes {
         let route = route::Route {
-            dst: wanted.dst,
             gateway: wanted.gw.or_else(|| gateway_of(wanted.dst.is_v4())),
             link: Some(link),
             priority: wanted.priority.filter(|p| *p > 0),
@@ -62,7 +61,7 @@ pub fn routes(result: &CniResult, link: IfIndex) -> Vec<route::Route> {
             scope: wanted.scope.unwrap_or(SCOPE_UNIVERSE),
             mtu: wanted.mtu.filter(|m| *m > 0),
             advmss: wanted.advmss.filter(|m| *m > 0),
-            onlink: false,
+            ..route::Route::to(wanted.dst)
         };
         if !routes.contains(&route) {
             routes.push(route);

@@ -5,7 +5,8 @@
 //! of this node's pods, the objects those pods refer to, their tokens, status, events, the Node and its lease.
 //!
 //! Architecture invariant: nothing here polls. What changes is heard from a watch, and a watch that fell silent is
-//! reopened. Every request stays within what the Node authorizer grants to `system:node:NAME`.
+//! reopened. Every request stays within what the Node authorizer grants to `system:node:NAME`;
+//! only [`Api::nodes`] needs more, which is the overlay's and comes with rights of its own.
 
 mod certificate;
 mod client;
@@ -18,6 +19,7 @@ mod lease;
 mod lines;
 mod merge_patch;
 mod node;
+mod nodes;
 mod objects;
 mod pace;
 mod pod_watch;
@@ -35,6 +37,7 @@ pub use error::{ApiError, ErrorKind};
 pub use events::{EventRecorder, EventType, ObjectRef};
 pub use lease::{LeaseKeeper, LeaseSettings};
 pub use node::RegisteredNode;
+pub use nodes::{NodeEvent, NodeFacts};
 pub use objects::{ObjectCache, ObjectKey, ObjectKind};
 pub use pod_watch::PodEvent;
 pub use reviews::User;

@@ -45,6 +45,7 @@ pub(crate) fn command() -> Command {
         .subcommand(agent_flags(run))
         .subcommand(agent_flags(config))
         .subcommand(pods())
+        .subcommand(crate::overlay::command())
         .subcommand(image())
         .subcommand(Command::new("version").about("Print the version"))
 }

@@ -7,6 +7,7 @@ mod limits;
 mod logging;
 mod memory;
 mod notify;
+mod overlay;
 mod pods;
 mod run;
 mod sources;
@@ -53,6 +54,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("run", matches)) => run::run(matches),
         Some(("config", matches)) => config_command::print(matches, &mut std::io::stdout().lock()),
         Some(("pods", matches)) => pods::pods(matches),
+        Some(("overlay", matches)) => overlay::overlay(matches),
         Some(("image", matches)) => match matches.subcommand() {
             Some(("pack", matches)) => image::pack_command(matches),
             _ => Ok(()),

@@ -6,15 +6,20 @@ use keelson_core::view::PodRow;
 pub(crate) fn table(rows: &[PodRow], now: Timestamp, wide: bool) -> String {
     let mut lines: Vec<Vec<String>> = vec![headings(wide)];
     lines.extend(rows.iter().map(|row| cells(row, now, wide)));
-    let columns = lines[0].len();
+    aligned(&lines)
+}
+
+/// Lines of as many cells as the first has, in columns.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
-    for line in &lines {
+    for line in lines {
         let mut printed = String::new();
         for (cell, width) in line.iter().zip(&widths) {
-            printed.push_str(&format!("{cell:width$}   "));
+            printed.push_str(&format!("{cell:width$}   ", cell = shown(cell)));
         }
         text.push_str(printed.trim_end());
         text.push('\n');
@@ -50,7 +55,7 @@ fn cells(row: &PodRow, now: Timestamp, wide: bool) -> Vec<String> {
 
 /// A reason comes from images, registries and scripts: control characters must not reach the terminal, and a row is
 /// one line.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

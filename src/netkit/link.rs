@@ -1,4 +1,4 @@
-//! Links: found by name, never listed; made in the namespace where they are needed.
+//! Links: found by name, listed only where a daemon must choose; made in the namespace where they are needed.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -7,23 +7,23 @@ use crate::ids::{IfIndex, IfName, Mac};
 use crate::socket::{Reply, Request, Socket};
 use crate::wire::{self, Message, flags};
 
-const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
+pub(crate) const RTM_GETLINK: u16 = 18;
 
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+pub(crate) const IFLA_ADDRESS: u16 = 1;
+pub(crate) const IFLA_IFNAME: u16 = 3;
+pub(crate) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
-const IFLA_LINKINFO: u16 = 18;
+pub(crate) const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PROMISCUITY: u16 = 30;
 
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
+pub(crate) const IFLA_INFO_KIND: u16 = 1;
+pub(crate) const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 
@@ -107,6 +107,14 @@ pub fn found(outcome: Result<Vec<Reply>>) -> Result<Option<Link>> {
     }
 }
 
+/// All links. Plugins never ask for this: a host may have thousands.
+pub fn list(socket: &mut Socket) -> Result<Vec<Link>> {
+    let mut message = Message::new(RTM_GETLINK, 0).fixed(&header(0, 0, 0));
+    message.attr_u32(IFLA_EXT_MASK, SKIP_STATISTICS);
+    let request = Request::new("list links", message);
+    socket.dump(&request, |kind, payload| (kind == RTM_NEWLINK).then(|| parse(payload)).flatten())
+}
+
 /// Makes a bridge that is up from the start. A MAC given here stays, whatever ports come and go.
 pub fn new_bridge(name: &IfName, mac: Option<Mac>, mtu: Option<u32>, vlan_filtering: bool) -> Request {
     let mut message =
@@ -187,6 +195,19 @@ pub fn set_mac(link: &Link, mac: Mac) -> Request {
     Request::new(format!("set the address of {} to {mac}", link.name), message)
 }
 
+pub fn set_mtu(link: &Link, mtu: u32) -> Request {
+    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
+    message.attr_u32(IFLA_MTU, mtu);
+    Request::new(format!("set the MTU of {} to {mtu}", link.name), message)
+}
+
+/// Gives a link another name. Kernels before 6.2 take this only while it is down.
+pub fn rename(link: &Link, name: &IfName) -> Request {
+    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
+    message.attr_str(IFLA_IFNAME, name.as_str());
+    Request::new(format!("rename {} to {name}", link.name), message)
+}
+
 pub fn set_master(link: &Link, master: &Link) -> Request {
     let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
     message.attr_u32(IFLA_MASTER, master.index.0);
@@ -240,7 +261,7 @@ fn single(op: &str, replies: Vec<Reply>) -> Result<Link> {
     parse(&reply.payload).ok_or(malformed("the link is cut short"))
 }
 
-fn parse(payload: &[u8]) -> Option<Link> {
+pub(crate) fn parse(payload: &[u8]) -> Option<Link> {
     let mut link = Link {
         index: IfIndex(wire::read_u32(payload, 4)?),
         name: String::new(),

@@ -16,6 +16,7 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_TABLE: u16 = 15;
 const RTAX_MTU: u16 = 2;
@@ -23,7 +24,8 @@ const RTAX_ADVMSS: u16 = 8;
 
 const TABLE_MAIN: u32 = 254;
 const TABLE_LOCAL: u32 = 255;
-const PROTOCOL_BOOT: u8 = 3;
+/// What set a route by hand or at boot; the usual one.
+pub const PROTOCOL_BOOT: u8 = 3;
 const TYPE_UNICAST: u8 = 1;
 const NEXT_HOP_ONLINK: u32 = 4;
 pub const SCOPE_UNIVERSE: u8 = 0;
@@ -42,6 +44,10 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// The gateway is reached directly on the link, even if no connected route says so.
     pub onlink: bool,
+    /// Who made the route, by number; its maker finds it again by that.
+    pub protocol: u8,
+    /// The address that packets get when nothing else decides it.
+    pub source: Option<IpAddr>,
 }
 
 impl Route {
@@ -56,6 +62,8 @@ impl Route {
             mtu: None,
             advmss: None,
             onlink: false,
+            protocol: PROTOCOL_BOOT,
+            source: None,
         }
     }
 }
@@ -91,13 +99,18 @@ pub fn list(socket: &mut Socket, family: Family) -> Result<Vec<Route>> {
 
 /// The link that packets to `addr` leave by.
 pub fn link_towards(socket: &mut Socket, addr: IpAddr) -> Result<Option<IfIndex>> {
+    Ok(towards(socket, addr)?.and_then(|r| r.link))
+}
+
+/// The way that packets to `addr` take: the link, the gateway if there is one, the source address.
+pub fn towards(socket: &mut Socket, addr: IpAddr) -> Result<Option<Route>> {
     let mut fixed = [0; 12];
     fixed[0] = Family::of(addr).number();
     fixed[1] = if addr.is_ipv4() { 32 } else { 128 };
     let mut message = Message::new(RTM_GETROUTE, 0).fixed(&fixed);
     message.attr(RTA_DST, &addr_bytes(addr));
     let replies = socket.call(Request::new(format!("find the route to {addr}"), message))?;
-    Ok(replies.iter().find_map(|r| parse(&r.payload)).and_then(|r| r.link))
+    Ok(replies.iter().find_map(|r| parse(&r.payload)))
 }
 
 fn request(kind: u16, flags: u16, verb: &str, route: &Route) -> Request {
@@ -110,6 +123,9 @@ fn request(kind: u16, flags: u16, verb: &str, route: &Route) -> Request {
     }
     if let Some(link) = route.link {
         message.attr_u32(RTA_OIF, link.0);
+    }
+    if let Some(source) = route.source {
+        message.attr(RTA_PREFSRC, &addr_bytes(source));
     }
     if let Some(priority) = route.priority {
         message.attr_u32(RTA_PRIORITY, priority);
@@ -138,7 +154,7 @@ fn header(route: &Route) -> [u8; 12] {
     bytes[1] = route.dst.prefix;
     // Numbers beyond a byte go in an attribute only; zero here then means "see there".
     bytes[4] = route.table.map_or(TABLE_MAIN as u8, |t| u8::try_from(t).unwrap_or(0));
-    bytes[5] = PROTOCOL_BOOT;
+    bytes[5] = route.protocol;
     bytes[6] = route.scope;
     bytes[7] = TYPE_UNICAST;
     let flags = if route.onlink { NEXT_HOP_ONLINK } else { 0 };
@@ -152,12 +168,15 @@ fn parse(payload: &[u8]) -> Option<Route> {
         if family == Family::V4.number() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
     let mut route = Route::to(IpNet::new(any, *payload.get(1)?));
     route.table = Some(u32::from(*payload.get(4)?));
+    route.protocol = *payload.get(5)?;
     route.scope = *payload.get(6)?;
+    route.onlink = wire::read_u32(payload, 8)? & NEXT_HOP_ONLINK != 0;
     for (kind, value) in wire::attrs(payload.get(12..)?) {
         match kind {
             RTA_DST => route.dst.addr = read_addr(value)?,
             RTA_GATEWAY => route.gateway = read_addr(value),
             RTA_OIF => route.link = wire::read_u32(value, 0).map(IfIndex),
+            RTA_PREFSRC => route.source = read_addr(value),
             RTA_PRIORITY => route.priority = wire::read_u32(value, 0),
             RTA_TABLE => route.table = wire::read_u32(value, 0),
             RTA_METRICS => {

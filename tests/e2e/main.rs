@@ -7,6 +7,7 @@ mod features;
 mod logs;
 mod machine;
 mod make_run;
+mod overlay;
 mod pods;
 mod rig;
 mod runtime_faults;
@@ -40,6 +41,13 @@ const SUITES: &[Definition] = &[
     },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
     Definition { name: "api", needs: CLUSTER, wants: &[], body: |s| Box::pin(api::body(s)) },
+    Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },
+    Definition {
+        name: "overlay_flanneld",
+        needs: &[&CONTROL_PLANE],
+        wants: &[Part::Flanneld],
+        body: |s| Box::pin(overlay::beside_flanneld(s)),
+    },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition {
         name: "machine",

@@ -93,6 +93,16 @@ impl ControlPlane {
         self.authority.kubeconfig(node, &self.server, &pair)
     }
 
+    /// The kubeconfig of any other user, who reaches the apiserver at another of its addresses.
+    pub fn user_kubeconfig(&self, user: &str, server: &str) -> Result<PathBuf> {
+        let pair = self.authority.pair(user, user, &[], &[])?;
+        self.authority.kubeconfig(user, server, &pair)
+    }
+
+    pub fn apiserver_port(&self) -> u16 {
+        self.apiserver_port
+    }
+
     /// A certificate for a node's own HTTPS API.
     pub fn serving_pair(&self, node: &str) -> Result<Pair> {
         let file = format!("{node}-serving");
@@ -242,17 +252,20 @@ impl ControlPlane {
     }
 }
 
-/// etcd without waiting for the disk: what it holds is thrown away anyway.
 fn start_etcd(dir: &Path) -> Result<(Daemon, String)> {
-    let client = format!("http://127.0.0.1:{}", free_port()?);
+    start_etcd_at(dir, &format!("http://127.0.0.1:{}", free_port()?))
+}
+
+/// etcd that answers on the given URL, without waiting for the disk: what it holds is thrown away anyway.
+pub fn start_etcd_at(dir: &Path, client: &str) -> Result<(Daemon, String)> {
     let peer = format!("http://127.0.0.1:{}", free_port()?);
     let mut command = Command::new(Part::Etcd.program()?);
     command
         .arg("--data-dir")
         .arg(dir.join("etcd"))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-client-urls", client, "--advertise-client-urls", client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .arg(format!("--initial-cluster=default={peer}"))
         .arg("--unsafe-no-fsync");
-    Ok((Daemon::spawn("etcd", command, &dir.join("etcd.log"))?, client))
+    Ok((Daemon::spawn("etcd", command, &dir.join("etcd.log"))?, client.to_owned()))
 }

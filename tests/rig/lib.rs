@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod cni;
 pub mod containerd;
 pub mod control_plane;
+pub mod hosts;
 pub mod images;
 pub mod isolation;
 pub mod kubectl;

@@ -68,13 +68,18 @@ impl Daemon {
     /// Asks it to end and waits for it; an error if it takes longer than `limit`.
     pub async fn stop(&mut self, limit: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
+        self.ended(limit).await
+    }
+
+    /// Waits until it has ended by itself; an error if it takes longer than `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
         let end = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
             if Instant::now() > end {
-                bail!("{} still runs {} s after SIGTERM", self.name, limit.as_secs());
+                bail!("{} still runs after {} s", self.name, limit.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

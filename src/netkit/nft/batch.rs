@@ -24,7 +24,7 @@ const COMMENT_MAX: usize = 127;
 pub struct Hook {
     /// "nat" or "filter".
     pub kind: &'static str,
-    /// 0 prerouting, 3 output, 4 postrouting.
+    /// 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting.
     pub number: u32,
     pub priority: i32,
 }
@@ -131,6 +131,16 @@ impl Batch {
         m.attr_be32(a::SET_KEY_LEN, key_len).attr_be32(a::SET_DATA_TYPE, DATA_TYPE_VERDICT);
         m.attr_be32(a::SET_ID, self.sets);
         self.push(format!("create map {name} in nf_tables table {table}"), m)
+    }
+
+    /// Makes a set of keys unless it is there. `key_type` is only for who lists the set.
+    pub fn set(&mut self, table: Table, name: &str, key_type: u32, key_len: u32) -> &mut Self {
+        self.sets += 1;
+        let mut m = Message::new(kind(message::NEWSET), flags::CREATE).fixed(&header(table.family as u8, 0));
+        m.attr_str(a::SET_TABLE, table.name).attr_str(a::SET_NAME, name);
+        m.attr_be32(a::SET_FLAGS, 0).attr_be32(a::SET_KEY_TYPE, key_type);
+        m.attr_be32(a::SET_KEY_LEN, key_len).attr_be32(a::SET_ID, self.sets);
+        self.push(format!("create set {name} in nf_tables table {table}"), m)
     }
 
     /// Adds an element; one with the same key and another value is an error.

@@ -116,6 +116,10 @@ pub enum Expr {
     },
     Verdict(Verdict),
     Masquerade,
+    /// As above, from a port that nobody can guess, which also keeps two packets from choosing the same one at once.
+    MasqueradeFullyRandom,
+    /// Counts the packets that get this far.
+    Counter,
     /// Rewrites the destination from registers.
     Dnat {
         family: NatFamily,
@@ -124,6 +128,8 @@ pub enum Expr {
     },
 }
 
+/// NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+const RANDOM_FULLY: u32 = 16;
 const PAYLOAD_LINK: u32 = 0;
 const PAYLOAD_NETWORK: u32 = 1;
 const PAYLOAD_TRANSPORT: u32 = 2;
@@ -174,6 +180,10 @@ impl Expr {
                 m.attr_be32(1, REG_VERDICT).nest(2, |m| put_verdict(m, verdict));
             }),
             Expr::Masquerade => element(list, "masq", |_| ()),
+            Expr::MasqueradeFullyRandom => element(list, "masq", |m| {
+                m.attr_be32(1, RANDOM_FULLY);
+            }),
+            Expr::Counter => element(list, "counter", |_| ()),
             Expr::Dnat { family, addr, port } => element(list, "nat", |m| {
                 let family = if *family == NatFamily::V4 { 2 } else { 10 };
                 m.attr_be32(1, 1).attr_be32(2, family).attr_be32(3, *addr).attr_be32(5, *port);

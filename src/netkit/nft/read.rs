@@ -13,6 +13,8 @@ const USERDATA_COMMENT: u8 = 0;
 pub struct FoundRule {
     pub handle: u64,
     pub comment: Option<String>,
+    /// What its counter says, where it has one.
+    pub packets: Option<u64>,
 }
 
 /// An element of a map, by the chain it leads to.
@@ -58,7 +60,11 @@ pub fn list_rules(socket: &mut Socket, table: Table, chain: &str) -> Result<Vec<
             return None;
         }
         let handle = wire::find(body, a::RULE_HANDLE)?.try_into().ok().map(u64::from_be_bytes)?;
-        Some(FoundRule { handle, comment: wire::find(body, a::RULE_USERDATA).and_then(comment) })
+        Some(FoundRule {
+            handle,
+            comment: wire::find(body, a::RULE_USERDATA).and_then(comment),
+            packets: wire::find(body, a::RULE_EXPRESSIONS).and_then(counted),
+        })
     });
     absent_is_empty(rules)
 }
@@ -118,6 +124,16 @@ fn absent_is_empty<T>(found: Result<Vec<T>>) -> Result<Vec<T>> {
         Err(error) if error.is_missing() => Ok(Vec::new()),
         other => other,
     }
+}
+
+/// The packets of the first counter among a rule's expressions.
+fn counted(expressions: &[u8]) -> Option<u64> {
+    const NAME: u16 = 1;
+    const DATA: u16 = 2;
+    const COUNTER_PACKETS: u16 = 2;
+    let is_counter = |e: &&[u8]| wire::find(e, NAME).map(wire::text).as_deref() == Some("counter");
+    let counter = wire::attrs(expressions).map(|(_, value)| value).find(is_counter)?;
+    wire::find(wire::find(counter, DATA)?, COUNTER_PACKETS)?.try_into().ok().map(u64::from_be_bytes)
 }
 
 /// The comment among a rule's user data, which is a list of type, length and value, a byte each.

@@ -1,0 +1,61 @@
+//! `keelson overlay status`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+use keelson_overlay::status::Status;
+
+use super::SOCKET;
+
+pub(crate) fn show(matches: &ArgMatches, status: &ArgMatches) -> anyhow::Result<()> {
+    let socket = matches.get_one::<PathBuf>("socket").cloned().unwrap_or_else(|| SOCKET.into());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let told = runtime.block_on(keelson_overlay::ask(&socket))?;
+    let mut out = std::io::stdout().lock();
+    match status.get_one::<String>("output").map(String::as_str) {
+        Some("json") => writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?,
+        _ => out.write_all(page(&told).as_bytes())?,
+    }
+    Ok(())
+}
+
+/// For a person: this host, its peers as a table, and what is wrong.
+fn page(status: &Status) -> String {
+    let heard = if status.heard { "" } else { ", remembered from earlier" };
+    let mut text = format!(
+        "backend     {} over {} ({}), MTU {}\nnetwork     {}\nthis host   {}\nleases      {}{heard}\nrepairs     {}\n\n",
+        status.backend,
+        status.interface,
+        status.public.join(", "),
+        status.mtu,
+        status.networks.join(", "),
+        if status.subnets.is_empty() { "no subnet yet".to_owned() } else { status.subnets.join(", ") },
+        status.leases,
+        status.repairs
+    );
+    let mut lines: Vec<Vec<String>> = vec![
+        ["PEER", "SUBNETS", "ADDRESS", "PATH", "LOSS", "RTT", "MTU", "PROBLEM"].map(String::from).to_vec(),
+    ];
+    for peer in &status.peers {
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+        lines.push(vec![
+            peer.holder.clone(),
+            peer.subnets.join(","),
+            peer.public.clone(),
+            peer.path.clone(),
+            or_dash(peer.loss.map(|loss| format!("{loss}%"))),
+            or_dash(peer.rtt.map(|rtt| format!("{rtt:.2} ms"))),
+            or_dash(peer.mtu.map(|mtu| mtu.to_string())),
+            peer.problems.join("; "),
+        ]);
+    }
+    text.push_str(&crate::table::aligned(&lines));
+    if !status.problems.is_empty() {
+        text.push_str("\nproblems:\n");
+        for problem in &status.problems {
+            text.push_str(&format!("  {}\n", crate::table::shown(problem)));
+        }
+    }
+    text
+}

@@ -1,0 +1,101 @@
+//! Word from the kernel that something changed: a socket that only listens.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+
+use crate::error::{Error, Result};
+use crate::ids::IfIndex;
+use crate::wire;
+
+/// RTMGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE.
+const ROUTE_GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
+/// NFNLGRP_NFTABLES as a bit.
+const NFTABLES_GROUP: u32 = 1 << 6;
+
+const RTM_LINK: std::ops::RangeInclusive<u16> = 16..=17;
+const RTM_ADDR: std::ops::RangeInclusive<u16> = 20..=21;
+const RTM_ROUTE: std::ops::RangeInclusive<u16> = 24..=25;
+const RTM_NEIGH: std::ops::RangeInclusive<u16> = 28..=29;
+
+/// Something that changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Link(IfIndex),
+    Address(IfIndex),
+    Route,
+    Neighbour(IfIndex),
+    /// A rule set, or so much at once that the kernel could not tell what: look at everything.
+    Anything,
+}
+
+/// Listens in the namespace it was opened in, and never blocks.
+pub struct Monitor {
+    fd: OwnedFd,
+    buf: Vec<u8>,
+}
+
+impl Monitor {
+    /// Hears of links, addresses, routes and neighbours.
+    pub fn route() -> Result<Self> {
+        Self::open(None, ROUTE_GROUPS, "listen for changes of links and routes")
+    }
+
+    /// Hears of nf_tables.
+    pub fn nftables() -> Result<Self> {
+        Self::open(Some(netlink::NETFILTER), NFTABLES_GROUP, "listen for changes of nf_tables")
+    }
+
+    fn open(protocol: Option<rustix::net::Protocol>, groups: u32, op: &str) -> Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)
+            .map_err(|errno| Error::system(op, errno))?;
+        bind(&fd, &SocketAddrNetlink::new(0, groups)).map_err(|errno| Error::system(op, errno))?;
+        Ok(Monitor { fd, buf: vec![0; 32768] })
+    }
+
+    /// Takes everything that is waiting and hands it to `each`.
+    pub fn drain(&mut self, mut each: impl FnMut(Change)) -> Result<()> {
+        loop {
+            match recv(&self.fd, &mut self.buf[..], RecvFlags::DONTWAIT) {
+                Ok((_, len)) => {
+                    wire::messages(&self.buf[..len.min(self.buf.len())])
+                        .filter_map(|m| read(m.kind, m.payload))
+                        .for_each(&mut each);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                // Some were lost because they came faster than they were read.
+                Err(Errno::NOBUFS) => each(Change::Anything),
+                Err(errno) => return Err(Error::system("listen for changes", errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Monitor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+fn read(kind: u16, payload: &[u8]) -> Option<Change> {
+    let index = || wire::read_u32(payload, 4).map(IfIndex);
+    match kind {
+        kind if RTM_LINK.contains(&kind) => index().map(Change::Link),
+        kind if RTM_ADDR.contains(&kind) => index().map(Change::Address),
+        kind if RTM_ROUTE.contains(&kind) => Some(Change::Route),
+        kind if RTM_NEIGH.contains(&kind) => index().map(Change::Neighbour),
+        // Subsystem nf_tables.
+        kind if kind >> 8 == 10 => Some(Change::Anything),
+        _ => None,
+    }
+}

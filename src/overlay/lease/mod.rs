@@ -1,0 +1,109 @@
+//! Leases: which host holds which subnet, and how it is reached. Pure: read from what others wrote, and checked.
+
+mod annotations;
+#[cfg(test)]
+mod hostile_tests;
+mod keys;
+mod sift;
+
+pub use annotations::{Annotations, PrefixError};
+pub use keys::{Record, parse_key, subnet_key};
+pub use sift::{Measure, Sifted, sift};
+
+use std::net::IpAddr;
+
+use keelson_netkit::{IpNet, Mac};
+use serde::{Deserialize, Serialize};
+
+/// One host's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it, in words: the node's name, or the key in etcd.
+    pub holder: String,
+    /// flannel's name of the backend: "vxlan", "udp", ...
+    pub backend: String,
+    pub v4: Option<Place>,
+    pub v6: Option<Place>,
+}
+
+/// A subnet and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub subnet: IpNet,
+    /// The address that other hosts send to.
+    pub public: IpAddr,
+    pub vtep: Option<Vtep>,
+}
+
+/// A VXLAN tunnel's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vtep {
+    pub vni: u32,
+    pub mac: Mac,
+}
+
+impl Lease {
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.v4.iter().chain(self.v6.iter())
+    }
+
+    pub fn subnets(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.places().map(|place| place.subnet)
+    }
+}
+
+/// What this host publishes of itself, next to its subnets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    pub backend: String,
+    pub public4: Option<IpAddr>,
+    pub public6: Option<IpAddr>,
+    pub vtep4: Option<Vtep>,
+    pub vtep6: Option<Vtep>,
+}
+
+/// A tunnel's end as flannel writes it into backend data.
+#[derive(Debug, Serialize, Deserialize)]
+struct WrittenVtep {
+    #[serde(rename = "VNI")]
+    vni: u32,
+    #[serde(rename = "VtepMAC")]
+    mac: String,
+}
+
+impl Vtep {
+    /// From backend data; None where there is none, which is JSON's null or nothing at all.
+    fn read(data: &serde_json::Value) -> Result<Option<Self>, String> {
+        if data.is_null() {
+            return Ok(None);
+        }
+        let written: WrittenVtep = serde_json::from_value(data.clone())
+            .map_err(|e| format!("its backend data is not {{\"VNI\", \"VtepMAC\"}}: {e}"))?;
+        let mac: Mac = written.mac.parse().map_err(|e| format!("its VtepMAC {e}"))?;
+        // The lowest bit marks addresses of groups: frames to one would go to everybody, or to nobody.
+        if mac == Mac::ZERO || mac.0[0] & 1 == 1 {
+            return Err(format!("its VtepMAC {mac} is not the address of one device"));
+        }
+        Ok(Some(Vtep { vni: written.vni, mac }))
+    }
+
+    fn write(&self) -> serde_json::Value {
+        serde_json::json!({"VNI": self.vni, "VtepMAC": self.mac.to_string()})
+    }
+}
+
+/// An address that one host can have and others can send to.
+fn public_address(text: &str, v4: bool) -> Result<IpAddr, String> {
+    let addr: IpAddr = text.parse().map_err(|_| format!("its public address {text:?} is no IP address"))?;
+    let odd = match addr {
+        IpAddr::V4(a) => a.is_broadcast() || a.is_link_local(),
+        IpAddr::V6(a) => a.is_unicast_link_local(),
+    };
+    if addr.is_ipv4() != v4 {
+        return Err(format!("its public address {addr} is of the other family"));
+    }
+    if odd || addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() {
+        return Err(format!("its public address {addr} is not one that a host is reached by"));
+    }
+    Ok(addr)
+}

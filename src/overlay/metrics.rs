@@ -1,0 +1,106 @@
+//! The status in Prometheus' text format.
+
+use crate::status::Status;
+
+pub fn render(status: &Status) -> String {
+    let mut out = String::new();
+    let mut family = |name: &str, help: &str, kind: &str, samples: Vec<(String, String)>| {
+        out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        for (labels, value) in samples {
+            out.push_str(&format!("{name}{labels} {value}\n"));
+        }
+    };
+    let one = |value: String| vec![(String::new(), value)];
+    let peers = |value: &dyn Fn(&crate::status::PeerStatus) -> Option<String>| {
+        status
+            .peers
+            .iter()
+            .filter_map(|peer| {
+                let labels =
+                    format!("{{peer=\"{}\",path=\"{}\"}}", escaped(&peer.holder), escaped(&peer.path));
+                Some((labels, value(peer)?))
+            })
+            .collect::<Vec<_>>()
+    };
+    family(
+        "keelson_overlay_ready",
+        "Whether the network is set up.",
+        "gauge",
+        one(u8::from(status.ready).to_string()),
+    );
+    family("keelson_overlay_peers", "Peers that are served.", "gauge", one(status.peers.len().to_string()));
+    let problems = status.problems.len() + status.peers.iter().map(|p| p.problems.len()).sum::<usize>();
+    family("keelson_overlay_problems", "Things that are wrong just now.", "gauge", one(problems.to_string()));
+    family(
+        "keelson_overlay_leases_heard",
+        "Whether leases are heard from their source, rather than remembered.",
+        "gauge",
+        one(u8::from(status.heard).to_string()),
+    );
+    family(
+        "keelson_overlay_repairs_total",
+        "How often something that others changed was put right.",
+        "counter",
+        one(status.repairs.to_string()),
+    );
+    family("keelson_overlay_mtu", "What pods may send at once.", "gauge", one(status.mtu.to_string()));
+    family(
+        "keelson_overlay_peer_loss_ratio",
+        "Share of the latest probes that were lost.",
+        "gauge",
+        peers(&|p| p.loss.map(|loss| format!("{:.2}", f64::from(loss) / 100.0))),
+    );
+    family(
+        "keelson_overlay_peer_rtt_seconds",
+        "Round trip of the latest probe.",
+        "gauge",
+        peers(&|p| p.rtt.map(|rtt| format!("{:.6}", rtt / 1000.0))),
+    );
+    family(
+        "keelson_overlay_peer_mtu",
+        "The largest packet that got through.",
+        "gauge",
+        peers(&|p| p.mtu.map(|mtu| mtu.to_string())),
+    );
+    family(
+        "keelson_overlay_peer_problems",
+        "Things that are wrong with a peer.",
+        "gauge",
+        peers(&|p| Some(p.problems.len().to_string())),
+    );
+    let counters = status
+        .counters
+        .iter()
+        .map(|(name, value)| (format!("{{what=\"{}\"}}", escaped(name)), value.to_string()));
+    family("keelson_overlay_packets_total", "What the data path counted.", "counter", counters.collect());
+    out
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::PeerStatus;
+
+    #[test]
+    fn names_of_peers_cannot_break_out_of_their_label() {
+        let peer = PeerStatus {
+            holder: "a\"\n b\\".into(),
+            path: "vxlan".into(),
+            loss: Some(25),
+            ..PeerStatus::default()
+        };
+        let text = render(&Status { peers: vec![peer], ..Status::default() });
+        assert!(
+            text.contains("keelson_overlay_peer_loss_ratio{peer=\"a\\\"\\n b\\\\\",path=\"vxlan\"} 0.25\n"),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.starts_with('#') || line.starts_with("keelson_overlay_")),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Leases from etcd, by flannel's keys: this host's own registered and renewed, the others' watched.
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keelson_proto::etcd::etcdserverpb::WatchResponse;
+use keelson_proto::etcd::mvccpb::event::EventType;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub use client::{Client, EtcdError};
+
+use super::View;
+use super::registration::{self, Memory};
+use crate::config::{EtcdOptions, NetConf, Pool};
+use crate::lease::{Own, Record, subnet_key};
+
+/// flannel's: a lease lasts a day.
+const TTL: Duration = Duration::from_secs(24 * 3600);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// The network configuration, from the first endpoint that has an answer.
+pub async fn network_config(options: &EtcdOptions) -> Result<String, EtcdError> {
+    let key = format!("{}/config", options.prefix.trim_end_matches('/'));
+    let mut last = EtcdError::Content("no --etcd-endpoints are given".into());
+    for number in 0..options.endpoints.len() {
+        let answer = async { Client::connect(options, number).await?.get(&key).await }.await;
+        match answer {
+            Ok(Some(value)) => {
+                return String::from_utf8(value)
+                    .map_err(|_| EtcdError::Content(format!("the value of {key} in etcd is not text")));
+            }
+            Ok(None) => {
+                last = EtcdError::Content(format!(
+                    "there is no {key} in etcd: put the network configuration there, such as {{\"Network\": \"10.5.0.0/16\"}}"
+                ));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Registers this host and follows the others, until dropped.
+pub async fn follow(
+    options: EtcdOptions,
+    conf: NetConf,
+    mut own: watch::Receiver<Option<Own>>,
+    memory: Memory,
+    view: watch::Sender<View>,
+) {
+    let mut keeper = Keeper { options, conf, memory, entries: BTreeMap::new(), key: None };
+    let mut pause = FIRST_PAUSE;
+    for number in 0.. {
+        let began = Instant::now();
+        let error = match keeper.attend(number, &mut own, &view).await {
+            Ok(Ending::NobodyAsks) => return,
+            Ok(Ending::Moved) => continue,
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "etcd cannot be heard; what was heard last stays in force");
+        view.send_modify(|now| now.trouble = Some(error.to_string()));
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Why a connection was given up although nothing is wrong with it.
+enum Ending {
+    NobodyAsks,
+    /// This host has another address now: a connection from the old one may never carry anything again.
+    Moved,
+}
+
+struct Keeper {
+    options: EtcdOptions,
+    conf: NetConf,
+    memory: Memory,
+    /// All keys under `subnets`, by their last part; those that cannot be read, with the reason.
+    entries: BTreeMap<String, Result<Record, String>>,
+    /// The key that this host holds.
+    key: Option<String>,
+}
+
+impl Keeper {
+    fn prefix(&self) -> String {
+        format!("{}/subnets/", self.options.prefix.trim_end_matches('/'))
+    }
+
+    /// One connection's worth.
+    async fn attend(
+        &mut self,
+        number: usize,
+        own: &mut watch::Receiver<Option<Own>>,
+        view: &watch::Sender<View>,
+    ) -> Result<Ending, EtcdError> {
+        let client = Client::connect(&self.options, number).await?;
+        loop {
+            let Some(mine) = own.borrow_and_update().clone() else {
+                if own.changed().await.is_err() {
+                    return Ok(Ending::NobodyAsks);
+                }
+                continue;
+            };
+            let (entries, revision) = client.list(&self.prefix()).await?;
+            self.entries.clear();
+            for kv in entries {
+                self.apply(&kv.key, Some(&kv.value));
+            }
+            self.register(&client, &mine).await?;
+            let mut changes = client.watch(&self.prefix(), revision + 1).await?;
+            let renew_at = Instant::now() + TTL.saturating_sub(self.options.renew_margin);
+            loop {
+                self.tell(view);
+                tokio::select! {
+                    told = changes.message() => {
+                        let told = told.map_err(|s| client.failed("watch leases", s.message().to_owned()))?;
+                        let told = told.ok_or_else(|| client.failed("watch leases", "the watch ended".into()))?;
+                        if told.canceled {
+                            tracing::info!(reason = told.cancel_reason, "listing leases again");
+                            break;
+                        }
+                        if self.take(&told) {
+                            tracing::warn!(key = self.key, "somebody deleted this host's lease; registering again");
+                            break;
+                        }
+                    }
+                    () = tokio::time::sleep_until(renew_at) => break,
+                    changed = own.changed() => return Ok(match changed {
+                        Ok(()) => Ending::Moved,
+                        Err(_) => Ending::NobodyAsks,
+                    }),
+                }
+            }
+        }
+    }
+
+    /// Writes this host's lease, in its place or in a free one.
+    async fn register(&mut self, client: &Client, mine: &Own) -> Result<(), EtcdError> {
+        /// Somebody else may take the same subnet in the same moment; not many times in a row.
+        const RACES: u64 = 10;
+        let content = |e: crate::config::PoolError| EtcdError::Content(e.to_string());
+        let network = self.conf.v4.ok_or_else(|| {
+            EtcdError::Content(
+                "flannel's keys in etcd begin with an IPv4 subnet: EnableIPv4 must be true".into(),
+            )
+        })?;
+        let pool4 = Pool::new(network, &self.conf.division4).map_err(content)?;
+        let pool6 = match self.conf.v6 {
+            Some(network) => Some(Pool::new(network, &self.conf.division6).map_err(content)?),
+            None => None,
+        };
+        for _ in 0..RACES {
+            let readable: Vec<(String, Record)> = self
+                .entries
+                .iter()
+                .filter_map(|(key, record)| Some((key.clone(), record.clone().ok()?)))
+                .collect();
+            let chosen =
+                registration::choose((&pool4, pool6.as_ref()), &readable, mine, &self.memory, random())
+                    .map_err(EtcdError::Content)?;
+            for key in &chosen.obsolete {
+                client.delete(&format!("{}{key}", self.prefix())).await?;
+                self.entries.remove(key);
+            }
+            let key = subnet_key(chosen.v4, chosen.v6);
+            let record = Record::of(mine);
+            let path = format!("{}{key}", self.prefix());
+            if client.put(&path, &record.to_json(), TTL, chosen.is_new).await? {
+                self.memory = Memory {
+                    subnets: std::iter::once(chosen.v4).chain(chosen.v6).collect(),
+                    published: mine.public4.into_iter().chain(mine.public6).collect(),
+                };
+                self.entries.insert(key.clone(), Ok(record));
+                self.key = Some(key);
+                return Ok(());
+            }
+            let (entries, _) = client.list(&self.prefix()).await?;
+            for kv in entries {
+                self.apply(&kv.key, Some(&kv.value));
+            }
+        }
+        Err(EtcdError::Content(format!("others took {RACES} subnets in a row before this host could")))
+    }
+
+    /// True when this host's own key is gone.
+    fn take(&mut self, told: &WatchResponse) -> bool {
+        let mut lost = false;
+        for event in &told.events {
+            let Some(kv) = &event.kv else { continue };
+            let deleted = event.r#type() == EventType::Delete;
+            self.apply(&kv.key, (!deleted).then_some(kv.value.as_slice()));
+            let name = String::from_utf8_lossy(&kv.key);
+            lost |= deleted && self.key.as_deref().is_some_and(|key| name.ends_with(&format!("/{key}")));
+        }
+        lost
+    }
+
+    fn apply(&mut self, path: &[u8], value: Option<&[u8]>) {
+        let prefix = self.prefix();
+        let path = String::from_utf8_lossy(path);
+        let Some(key) = path.strip_prefix(&prefix) else { return };
+        match value {
+            Some(value) => drop(self.entries.insert(key.to_owned(), Record::parse(value))),
+            None => drop(self.entries.remove(key)),
+        }
+    }
+
+    fn tell(&self, view: &watch::Sender<View>) {
+        let mut told = View { subnets: self.memory.subnets.clone(), heard: true, ..View::default() };
+        for (key, record) in self.entries.iter().filter(|(key, _)| Some(*key) != self.key.as_ref()) {
+            match record.as_ref().map_err(Clone::clone).and_then(|r| r.lease(key)) {
+                Ok(lease) => told.leases.push(lease),
+                Err(why) => told.complaints.push(format!("lease {key:?} in etcd is left out: {why}")),
+            }
+        }
+        view.send_if_modified(|now| {
+            now != &told && {
+                *now = told;
+                true
+            }
+        });
+    }
+}
+
+/// From the seed that the standard library draws for its hash maps: enough to choose by.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,238 @@
+//! The peers: who they are, what they hold, and how the path sees changes without ever waiting.
+//!
+//! There are two copies of the table. The path reads one; a change goes into the other, the two are swapped, and the same
+//! change is made up for in the first before the next one. So a change costs the same with two peers and with five
+//! thousand, and a reader holds on to its copy for the length of a batch only.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keelson_netkit::IpNet;
+
+use crate::peer::PeerState;
+use crate::prefix::{Prefixes, Seed};
+
+/// A host of the overlay, as its lease tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Where its datagrams come from and go to.
+    pub endpoint: SocketAddr,
+    pub subnets: Vec<IpNet>,
+}
+
+/// Two peers claim one subnet; whoever had it first keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    pub subnet: IpNet,
+    pub holder: SocketAddr,
+    pub refused: SocketAddr,
+}
+
+/// The peers of a path; shared with its threads.
+#[derive(Debug)]
+pub struct Peers {
+    current: RwLock<Arc<Table>>,
+    spare: Mutex<Spare>,
+}
+
+/// The copy that nobody reads, and what it has missed. None: to be copied anew.
+#[derive(Debug, Default)]
+struct Spare {
+    table: Option<Arc<Table>>,
+    missed: Vec<Change>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Set(Peer, Arc<PeerState>),
+    Remove(SocketAddr),
+}
+
+/// How long a change waits for readers of the spare copy before it makes a new one instead.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+impl Default for Peers {
+    fn default() -> Self {
+        Peers { current: RwLock::new(Arc::new(Table::default())), spare: Mutex::default() }
+    }
+}
+
+impl Peers {
+    /// Makes `peers` the whole list. Peers that stay keep their counters.
+    pub fn replace(&self, peers: Vec<Peer>) -> Vec<Conflict> {
+        let mut spare = self.lock_spare();
+        let before = self.load();
+        let mut table = Table::default();
+        let mut conflicts = Vec::new();
+        for peer in peers {
+            let state =
+                before.find_endpoint(peer.endpoint).map(|n| Arc::clone(&before.entries[n as usize].state));
+            conflicts.extend(table.set(peer, state.unwrap_or_default()));
+        }
+        *spare = Spare::default();
+        self.publish(Arc::new(table));
+        conflicts
+    }
+
+    /// Adds a peer, or changes the one with the same endpoint.
+    pub fn set(&self, peer: Peer) -> Vec<Conflict> {
+        let state = {
+            let now = self.load();
+            now.find_endpoint(peer.endpoint).map(|n| Arc::clone(&now.entries[n as usize].state))
+        };
+        self.change(Change::Set(peer, state.unwrap_or_default())).1
+    }
+
+    /// Takes a peer out; false when there was none.
+    pub fn remove(&self, endpoint: SocketAddr) -> bool {
+        self.change(Change::Remove(endpoint)).0
+    }
+
+    pub fn len(&self) -> usize {
+        self.load().endpoints.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The table as it is now. To be held for one batch, so that changes find their spare copy free.
+    pub(crate) fn load(&self) -> Arc<Table> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: Change) -> (bool, Vec<Conflict>) {
+        let mut spare = self.lock_spare();
+        let missed = std::mem::take(&mut spare.missed);
+        let mut table = spare.table.take().unwrap_or_else(|| Arc::new(Table::clone(&self.load())));
+        let deadline = Instant::now() + PATIENCE;
+        let outcome = loop {
+            if let Some(table) = Arc::get_mut(&mut table) {
+                for change in missed {
+                    table.apply(change);
+                }
+                break table.apply(change.clone());
+            }
+            if Instant::now() > deadline {
+                let mut copy = Table::clone(&self.load());
+                let outcome = copy.apply(change.clone());
+                table = Arc::new(copy);
+                break outcome;
+            }
+            thread::yield_now();
+        };
+        spare.table = Some(self.publish(table));
+        spare.missed.push(change);
+        outcome
+    }
+
+    fn publish(&self, table: Arc<Table>) -> Arc<Table> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, table)
+    }
+
+    fn lock_spare(&self) -> MutexGuard<'_, Spare> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One state of the list, with what the path looks up in it.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    prefixes: Prefixes,
+    endpoints: HashMap<(u128, u16), u32, Seed>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub endpoint: SocketAddr,
+    pub subnets: Vec<IpNet>,
+    pub state: Arc<PeerState>,
+}
+
+impl Table {
+    /// The peer that holds `address`.
+    pub fn find(&self, address: IpAddr) -> Option<u32> {
+        self.prefixes.find(address)
+    }
+
+    pub fn find_endpoint(&self, endpoint: SocketAddr) -> Option<u32> {
+        self.endpoints.get(&key(endpoint)).copied()
+    }
+
+    pub fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(number as usize)
+    }
+
+    /// One more than the highest number that a peer can have now.
+    pub fn numbers(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The peers that are in the table, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.endpoints.values().filter_map(|number| self.entry(*number))
+    }
+
+    fn apply(&mut self, change: Change) -> (bool, Vec<Conflict>) {
+        match change {
+            Change::Set(peer, state) => (true, self.set(peer, state)),
+            Change::Remove(endpoint) => (self.remove(endpoint), Vec::new()),
+        }
+    }
+
+    fn set(&mut self, peer: Peer, state: Arc<PeerState>) -> Vec<Conflict> {
+        self.remove(peer.endpoint);
+        let number = self.free.pop().unwrap_or(self.entries.len() as u32);
+        let mut conflicts = Vec::new();
+        let mut held = Vec::with_capacity(peer.subnets.len());
+        for subnet in peer.subnets.iter().map(IpNet::network) {
+            match self.prefixes.get(subnet).and_then(|holder| self.entry(holder)) {
+                // The same subnet twice in one lease is no conflict.
+                Some(_) if held.contains(&subnet) => {}
+                Some(holder) => {
+                    conflicts.push(Conflict { subnet, holder: holder.endpoint, refused: peer.endpoint });
+                }
+                None => {
+                    self.prefixes.insert(subnet, number);
+                    held.push(subnet);
+                }
+            }
+        }
+        let entry = Entry { endpoint: peer.endpoint, subnets: held, state };
+        match self.entries.get_mut(number as usize) {
+            Some(slot) => *slot = entry,
+            None => self.entries.push(entry),
+        }
+        self.endpoints.insert(key(peer.endpoint), number);
+        conflicts
+    }
+
+    fn remove(&mut self, endpoint: SocketAddr) -> bool {
+        let Some(number) = self.endpoints.remove(&key(endpoint)) else { return false };
+        if let Some(entry) = self.entries.get_mut(number as usize) {
+            for subnet in std::mem::take(&mut entry.subnets) {
+                self.prefixes.remove(subnet);
+            }
+        }
+        self.free.push(number);
+        true
+    }
+}
+
+fn key(endpoint: SocketAddr) -> (u128, u16) {
+    let bits = match endpoint.ip() {
+        IpAddr::V4(a) => a.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(a) => a.to_bits(),
+    };
+    (bits, endpoint.port())
+}
+
+#[cfg(test)]
+#[path = "peers_tests.rs"]
+mod tests;

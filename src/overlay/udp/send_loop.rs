@@ -1,0 +1,202 @@
+//! The thread that reads from the device and sends to peers.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, read};
+
+use crate::counters::{Count, Reason, Tally};
+use crate::outbound::{Outbound, Outcome};
+use crate::outgoing::{Message, Slices};
+use crate::peers::Table;
+use crate::shared::{Handle, Queue};
+use crate::socket;
+use crate::sys::send::{Datagrams, Send};
+use crate::wait::Woken;
+
+pub struct SendLoop<'a> {
+    shared: &'a Handle,
+    queue: &'a Queue,
+    tally: &'a Tally,
+    outbound: Outbound,
+    send: Send,
+}
+
+/// What the kernel says when a large message is more than the device or the way can take.
+const NOT_IN_ONE: [i32; 3] = [libc::EIO, libc::EINVAL, libc::EMSGSIZE];
+/// Errors that are about some earlier datagram: the one at hand has not been tried.
+const ABOUT_ANOTHER: [i32; 4] = [libc::ECONNREFUSED, libc::EMSGSIZE, libc::EHOSTUNREACH, libc::ENETUNREACH];
+
+impl<'a> SendLoop<'a> {
+    pub fn new(shared: &'a Handle, queue: &'a Queue, tally: &'a Tally) -> Self {
+        SendLoop { shared, queue, tally, outbound: Outbound::new(), send: Send::default() }
+    }
+
+    /// Runs until the end is asked for. An error means that the device is gone.
+    pub fn run(&mut self) -> Result<(), Errno> {
+        loop {
+            let idle = self.batch()?;
+            if self.shared.stop.is_asked() {
+                return Ok(());
+            }
+            if idle && self.shared.stop.wait_for([self.queue.device.as_fd()].into_iter())? == Woken::Stopped {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads until there is nothing more or no more room, and sends it all. True when nothing more was there.
+    fn batch(&mut self) -> Result<bool, Errno> {
+        let mut table = None;
+        let mut reads = 0;
+        let idle = loop {
+            let Some(room) = self.outbound.room() else { break false };
+            let length = match read(&self.queue.device, room) {
+                Ok(length) => length,
+                Err(Errno::AGAIN) => break true,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            reads += 1;
+            let table = &*table.get_or_insert_with(|| {
+                let table = self.shared.peers.load();
+                self.outbound.begin(&table);
+                table
+            });
+            let mut outcome = self.outbound.accept(table, length, self.shared.second());
+            while outcome == Outcome::Unfinished {
+                self.flush(table);
+                outcome = self.outbound.resume();
+            }
+            if let Outcome::Dropped(reason) = outcome {
+                self.shared.dropped(self.tally, reason, self.outbound.told.take());
+            }
+        };
+        self.tally.add(Count::DeviceReads, reads);
+        if let Some(table) = table {
+            self.flush(&table);
+        }
+        Ok(idle)
+    }
+
+    fn flush(&mut self, table: &Table) {
+        if !self.outbound.is_empty() {
+            let (arena, messages, slices) = self.outbound.pack();
+            let batch =
+                Batch { shared: self.shared, queue: self.queue, tally: self.tally, table, arena, slices };
+            batch.send_all(&mut self.send, messages);
+        }
+        self.outbound.clear();
+    }
+}
+
+/// Messages that are ready to go out.
+struct Batch<'a> {
+    shared: &'a Handle,
+    queue: &'a Queue,
+    tally: &'a Tally,
+    table: &'a Table,
+    arena: &'a [u8],
+    slices: &'a [Slices],
+}
+
+impl Batch<'_> {
+    fn send_all(&self, send: &mut Send, messages: &[Message]) {
+        let mut at = 0;
+        while at < messages.len() {
+            // A run of messages by the same socket; nearly always that is all of them.
+            let v4 = self.is_v4(&messages[at]);
+            let run = messages[at..].iter().take_while(|m| self.is_v4(m) == v4).count();
+            self.send_run(send, &messages[at..at + run]);
+            at += run;
+        }
+    }
+
+    fn is_v4(&self, message: &Message) -> bool {
+        self.table.entry(message.peer).is_none_or(|entry| entry.endpoint.is_ipv4())
+    }
+
+    fn send_run(&self, send: &mut Send, messages: &[Message]) {
+        let socket = messages.first().and_then(|m| self.table.entry(m.peer)).map(|entry| entry.endpoint);
+        let Some(socket) = socket.and_then(|endpoint| self.queue.socket(endpoint)) else {
+            return messages.iter().for_each(|m| self.tally.drop(Reason::SendFailed, m.slices.len() as u64));
+        };
+        let (mut at, mut tries) = (0, 0);
+        while at < messages.len() {
+            self.tally.add(Count::SendCalls, 1);
+            let rest = &messages[at..];
+            let error = match send.send(socket, self.arena, rest.iter().filter_map(|m| self.whole(m))) {
+                Ok(sent) => {
+                    rest.iter().take(sent).for_each(|m| self.count(m, m.slices.len(), m.bytes));
+                    at += sent.max(1);
+                    tries = 0;
+                    continue;
+                }
+                Err(error) => error.raw_os_error().unwrap_or_default(),
+            };
+            if error == libc::EINTR {
+                continue;
+            }
+            if ABOUT_ANOTHER.contains(&error) {
+                self.shared.note_refusals(socket, self.table);
+            }
+            tries += 1;
+            if tries < 2 && ABOUT_ANOTHER.contains(&error) {
+                continue;
+            }
+            if NOT_IN_ONE.contains(&error) && rest[0].slices.len() > 1 {
+                self.send_singly(send, &rest[0], socket);
+            } else {
+                self.tally.drop(Reason::SendFailed, rest[0].slices.len() as u64);
+            }
+            at += 1;
+            tries = 0;
+        }
+    }
+
+    /// Sends each packet of a message by itself, which the kernel may do in fragments.
+    fn send_singly(&self, send: &mut Send, message: &Message, socket: std::os::fd::BorrowedFd<'_>) {
+        let Some(entry) = self.table.entry(message.peer) else { return };
+        // Most likely the way is narrower than the device believes. Then senders should hear of it.
+        if let Ok(mtu) = socket::route_mtu(entry.endpoint) {
+            let inner = mtu.saturating_sub(socket::overhead(entry.endpoint));
+            if inner > 0 && (inner as usize) < message.size {
+                entry.state.learn_path_mtu(inner, self.shared.second());
+            }
+        }
+        let slices = &self.slices[message.slices.clone()];
+        let mut at = 0;
+        while at < slices.len() {
+            let singles = slices[at..].iter().map(|s| (entry.endpoint, 0, std::slice::from_ref(s)));
+            self.tally.add(Count::SendCalls, 1);
+            match send.send(socket, self.arena, singles) {
+                Ok(sent) => {
+                    let sent = sent.max(1).min(slices.len() - at);
+                    let bytes = slices[at..at + sent].iter().map(Slices::len).sum();
+                    self.count(message, sent, bytes);
+                    at += sent;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.tally.drop(Reason::SendFailed, 1);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn whole(&self, message: &Message) -> Option<Datagrams<'_>> {
+        let slices = self.slices.get(message.slices.clone())?;
+        let size = if slices.len() > 1 { message.size as u16 } else { 0 };
+        Some((self.table.entry(message.peer)?.endpoint, size, slices))
+    }
+
+    fn count(&self, message: &Message, packets: usize, bytes: usize) {
+        self.tally.add(Count::SentDatagramBatches, 1);
+        self.tally.add(Count::SentPackets, packets as u64);
+        self.tally.add(Count::SentBytes, bytes as u64);
+        if let Some(entry) = self.table.entry(message.peer) {
+            entry.state.count_sent(packets as u64, bytes as u64);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A real flanneld with leases in a real etcd, as its own host would run it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::{Place, eventually};
+
+pub struct Parts {
+    flanneld: PathBuf,
+    etcd: PathBuf,
+}
+
+/// Where the programs are, if they were built.
+pub fn parts() -> Option<Parts> {
+    let cache = std::env::var_os("KEELSON_PARTS").map(PathBuf::from).or_else(|| {
+        let home = PathBuf::from(std::env::var_os("HOME")?);
+        let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
+        Some(cache.join("keelson/parts"))
+    })?;
+    let newest = |part: &str| {
+        let entries = std::fs::read_dir(&cache).ok()?;
+        let found = entries.flatten().map(|entry| entry.path().join(part)).filter(|path| path.is_file());
+        found.max()
+    };
+    Some(Parts { flanneld: newest("flanneld")?, etcd: newest("etcd")? })
+}
+
+/// An etcd that listens on the loopback of one namespace, with its data in a directory that goes with it.
+pub struct Etcd {
+    child: Child,
+    dir: PathBuf,
+    pub place_path: String,
+    ns: keelson_netkit::NetNs,
+}
+
+const CLIENT: &str = "127.0.0.1:2379";
+
+impl Etcd {
+    pub fn start(parts: &Parts, place: &Place) -> Etcd {
+        let dir = std::env::temp_dir().join(format!("overlay-etcd-{}-{:p}", std::process::id(), place));
+        std::fs::create_dir_all(&dir).unwrap();
+        let url = format!("http://{CLIENT}");
+        let mut command = Command::new(&parts.etcd);
+        command.arg("--data-dir").arg(&dir).args(["--unsafe-no-fsync", "--listen-client-urls", &url]);
+        command.args(["--advertise-client-urls", &url, "--listen-peer-urls", "http://127.0.0.1:2380"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = place.run(|| command.spawn()).unwrap();
+        let ns = keelson_netkit::NetNs::open(place.path()).unwrap();
+        let etcd = Etcd { child, dir, place_path: place.path(), ns };
+        eventually("etcd answers", || etcd.post("/v3/kv/range", r#"{"key":"YQ=="}"#).is_some());
+        etcd
+    }
+
+    pub fn put(&self, key: &str, value: &str) {
+        let body = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(key), base64(value));
+        assert!(self.post("/v3/kv/put", &body).is_some(), "etcd did not take {key}");
+    }
+
+    /// The answer to a request over etcd's JSON gateway; None when there is none or it is an error.
+    fn post(&self, path: &str, body: &str) -> Option<String> {
+        let connect = || Ok::<_, keelson_netkit::Error>(TcpStream::connect(CLIENT).ok());
+        let mut stream = self.ns.run(connect).unwrap()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(body.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.starts_with("HTTP/1.1 200").then_some(text)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn base64(text: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let bits =
+            chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for n in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * n)) as usize & 63];
+            out.push(if n <= chunk.len() { letter.into() } else { '=' });
+        }
+    }
+    out
+}
+
+pub struct Flanneld {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Flanneld {
+    /// Starts flanneld on a host whose loopback reaches `etcd`, and waits until its device carries.
+    pub fn start(parts: &Parts, host: &Place, number: u8, etcd: &Etcd) -> Flanneld {
+        assert_eq!(etcd.place_path, host.path(), "etcd must be on flanneld's own loopback");
+        let dir = std::env::temp_dir().join(format!("overlay-flanneld-{}-{:p}", std::process::id(), host));
+        std::fs::create_dir_all(&dir).unwrap();
+        let env_file = dir.join("subnet.env");
+        // It takes the lease whose address is its own, if this file says that it had it before.
+        let subnet = format!("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.{}.1/24\n", number);
+        std::fs::write(&env_file, subnet).unwrap();
+        let log = std::fs::File::create(dir.join("log")).unwrap();
+        let mut command = Command::new(&parts.flanneld);
+        command.arg("-etcd-endpoints").arg(format!("http://{CLIENT}")).arg("-subnet-file").arg(&env_file);
+        command.args(["-iface", "eth0", "-ip-masq=false"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(log));
+        let child = host.run(|| command.spawn()).unwrap();
+        let flanneld = Flanneld { child, dir };
+        eventually("flanneld's device is up", || {
+            let show = || Command::new("ip").args(["-4", "addr", "show", "flannel0"]).output();
+            let output = host.run(show).unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.contains(&format!("10.1.{}.0", number))
+        });
+        flanneld
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Flanneld {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,217 @@
+//! The interface that hosts reach each other by: which one it is, and what it has.
+
+use std::net::IpAddr;
+
+use keelson_netkit::addr::{self, Family};
+use keelson_netkit::link::{self, Link};
+use keelson_netkit::{Error, IfIndex, IpNet, Socket, route};
+use regex_lite::Regex;
+
+use crate::config::InterfaceChoice;
+
+/// The chosen interface, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Underlay {
+    pub name: String,
+    pub index: IfIndex,
+    pub mtu: u32,
+    pub nets: Vec<IpNet>,
+    /// The address of each family that packets leave from.
+    pub v4: Option<IpAddr>,
+    pub v6: Option<IpAddr>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UnderlayError {
+    #[error("no interface fits {asked}; there are: {there}")]
+    NoneFits { asked: String, there: String },
+    #[error("{name} is the interface to use, but it has no {family} address that others could reach")]
+    NoAddress { name: String, family: &'static str },
+    #[error("--iface-regex {pattern:?} is not a regular expression: {why}")]
+    Pattern { pattern: String, why: String },
+    #[error("cannot look for the interface to use: {0}")]
+    Kernel(#[from] Error),
+}
+
+/// Interfaces as values, so that the choice can be tested without any.
+#[derive(Debug, Clone)]
+struct Candidate {
+    link: Link,
+    nets: Vec<IpNet>,
+}
+
+/// Which interface a packet to somewhere would leave by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ways {
+    default4: Option<IfIndex>,
+    default6: Option<IfIndex>,
+    asked: Option<IfIndex>,
+}
+
+/// Chooses by name, then by pattern, then by where packets leave. `public` are addresses that were given: an interface
+/// that holds one of them is it.
+pub fn choose(
+    socket: &mut Socket,
+    choice: &InterfaceChoice,
+    public: &[IpAddr],
+    families: (bool, bool),
+) -> Result<Underlay, UnderlayError> {
+    let mut candidates = Vec::new();
+    for link in link::list(socket)? {
+        let nets = addr::list(socket, &link, Family::Any)?.into_iter().map(|a| a.net).collect();
+        candidates.push(Candidate { link, nets });
+    }
+    let mut way = |addr: &str| {
+        let addr = addr.parse().ok()?;
+        route::link_towards(socket, addr).ok().flatten()
+    };
+    // Any address that is far away tells where the default route leads; documentation addresses are never here.
+    let mut ways = Ways { default4: way("203.0.113.1"), default6: way("2001:db8:ffff:ffff::1"), asked: None };
+    if let Some(target) = choice.towards {
+        ways.asked = route::link_towards(socket, target)?;
+    }
+    select(&candidates, choice, public, ways, families)
+}
+
+fn select(
+    candidates: &[Candidate],
+    choice: &InterfaceChoice,
+    public: &[IpAddr],
+    ways: Ways,
+    families: (bool, bool),
+) -> Result<Underlay, UnderlayError> {
+    let holds = |c: &Candidate, addr: IpAddr| c.nets.iter().any(|net| net.addr == addr);
+    for asked in &choice.named {
+        let fits = |c: &&Candidate| match asked.parse() {
+            Ok(addr) => holds(c, addr),
+            Err(_) => c.link.name == *asked,
+        };
+        if let Some(found) = candidates.iter().find(fits) {
+            return underlay(found, asked.parse().ok(), families);
+        }
+    }
+    for pattern in &choice.matching {
+        let regex = Regex::new(pattern)
+            .map_err(|e| UnderlayError::Pattern { pattern: pattern.clone(), why: e.to_string() })?;
+        let by_address = candidates.iter().find_map(|c| {
+            let net = c.nets.iter().find(|net| regex.is_match(&net.addr.to_string()))?;
+            Some((c, Some(net.addr)))
+        });
+        let by_name = || candidates.iter().find(|c| regex.is_match(&c.link.name)).map(|c| (c, None));
+        if let Some((found, addr)) = by_address.or_else(by_name) {
+            return underlay(found, addr, families);
+        }
+    }
+    let by_index = |index: Option<IfIndex>| candidates.iter().find(|c| Some(c.link.index) == index);
+    if let Some(found) = by_index(ways.asked) {
+        return underlay(found, None, families);
+    }
+    let free = choice.named.is_empty() && choice.matching.is_empty() && choice.towards.is_none();
+    if free {
+        for addr in public {
+            if let Some(found) = candidates.iter().find(|c| holds(c, *addr)) {
+                return underlay(found, Some(*addr), families);
+            }
+        }
+        let default = if families.0 { ways.default4 } else { ways.default6 };
+        if let Some(found) = by_index(default) {
+            return underlay(found, None, families);
+        }
+    }
+    let there: Vec<String> = candidates
+        .iter()
+        .map(|c| {
+            let addresses: Vec<String> = c.nets.iter().map(|net| net.addr.to_string()).collect();
+            format!("{} ({})", c.link.name, addresses.join(" "))
+        })
+        .collect();
+    Err(UnderlayError::NoneFits { asked: asked(choice), there: there.join(", ") })
+}
+
+fn asked(choice: &InterfaceChoice) -> String {
+    let mut parts: Vec<String> = choice.named.iter().map(|n| format!("--iface {n}")).collect();
+    parts.extend(choice.matching.iter().map(|m| format!("--iface-regex {m}")));
+    parts.extend(choice.towards.map(|t| format!("--iface-can-reach {t}")));
+    if parts.is_empty() { "the default route, of which there is none".into() } else { parts.join(", ") }
+}
+
+/// `preferred` is the address that was asked for by name.
+fn underlay(
+    found: &Candidate,
+    preferred: Option<IpAddr>,
+    families: (bool, bool),
+) -> Result<Underlay, UnderlayError> {
+    let first = |v4: bool| {
+        let usable = |addr: &IpAddr| match addr {
+            IpAddr::V4(a) => v4 && !a.is_link_local(),
+            IpAddr::V6(a) => !v4 && !a.is_unicast_link_local(),
+        };
+        preferred.filter(usable).or_else(|| found.nets.iter().map(|net| net.addr).find(usable))
+    };
+    let name = found.link.name.clone();
+    let (v4, v6) = (first(true), first(false));
+    for (wanted, addr, family) in [(families.0, v4, "IPv4"), (families.1, v6, "IPv6")] {
+        if wanted && addr.is_none() {
+            return Err(UnderlayError::NoAddress { name, family });
+        }
+    }
+    let (index, mtu, nets) = (found.link.index, found.link.mtu, found.nets.clone());
+    Ok(Underlay { name, index, mtu, nets, v4, v6 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(index: u32, name: &str, nets: &[&str]) -> Candidate {
+        let link = Link {
+            index: IfIndex(index),
+            name: name.into(),
+            kind: None,
+            mac: None,
+            mtu: 1500,
+            flags: 1,
+            master: None,
+            peer: None,
+            operational: true,
+            promiscuity: 0,
+            vlan_filtering: false,
+        };
+        Candidate { link, nets: nets.iter().map(|n| n.parse().unwrap()).collect() }
+    }
+
+    #[test]
+    fn names_come_before_patterns_and_patterns_before_routes() {
+        let there = [
+            candidate(1, "lo", &["127.0.0.1/8"]),
+            candidate(2, "eth0", &["192.0.2.1/24", "fe80::1/64", "2001:db8::1/64"]),
+            candidate(3, "eth1", &["10.9.0.1/16", "10.9.0.2/16"]),
+        ];
+        let ways = Ways { default4: Some(IfIndex(2)), default6: Some(IfIndex(2)), asked: None };
+        let list = |items: &[&str]| items.iter().map(|i| (*i).to_owned()).collect::<Vec<_>>();
+        type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Option<&'a str>, &'a str, &'a str);
+        let cases: [Case; 7] = [
+            ("the default route", &[], &[], None, "eth0", "192.0.2.1"),
+            ("a name", &["eth1"], &[], None, "eth1", "10.9.0.1"),
+            ("an address", &["10.9.0.2"], &[], None, "eth1", "10.9.0.2"),
+            ("the second name, the first not being there", &["eth9", "eth0"], &[], None, "eth0", "192.0.2.1"),
+            ("a pattern of addresses", &[], &[r"^10\.9\."], None, "eth1", "10.9.0.1"),
+            ("a pattern of names", &["eth9"], &["th1$"], None, "eth1", "10.9.0.1"),
+            ("the holder of the public address", &[], &[], Some("10.9.0.2"), "eth1", "10.9.0.2"),
+        ];
+        for (name, named, matching, public, expected, addr) in cases {
+            let choice = InterfaceChoice { named: list(named), matching: list(matching), towards: None };
+            let public: Vec<IpAddr> = public.iter().map(|p| p.parse().unwrap()).collect();
+            let got = select(&there, &choice, &public, ways, (true, false)).unwrap();
+            assert_eq!((got.name.as_str(), got.v4), (expected, addr.parse().ok()), "{name}");
+        }
+        let none = InterfaceChoice { named: list(&["eth9"]), ..InterfaceChoice::default() };
+        let error = select(&there, &none, &[], ways, (true, false)).unwrap_err().to_string();
+        assert!(error.contains("--iface eth9") && error.contains("eth1 (10.9.0.1 10.9.0.2)"), "{error}");
+        let bad = InterfaceChoice { matching: list(&["("]), ..InterfaceChoice::default() };
+        assert!(matches!(select(&there, &bad, &[], ways, (true, false)), Err(UnderlayError::Pattern { .. })));
+        let six = InterfaceChoice { named: list(&["eth1"]), ..InterfaceChoice::default() };
+        let error = select(&there, &six, &[], ways, (true, true)).unwrap_err().to_string();
+        assert!(error.contains("eth1") && error.contains("IPv6"), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The overlay between three hosts on one wire: every backend, leases from etcd and from Kubernetes, beside a real flanneld,
+//! and whatever happens to hosts.
+
+mod etcd;
+mod flanneld;
+mod kube;
+mod lifetimes;
+mod streams;
+mod trouble;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use keelson_tests::control_plane::{ControlPlane, Extent};
+use keelson_tests::hosts::{self, Host, Pod};
+use keelson_tests::suite::{Suite, folder};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+pub async fn body(suite: &mut Suite) -> Result<()> {
+    let dir = suite.dir().to_owned();
+    hosts::lay_wire().await?;
+    let etcd = etcd::Etcd::start(&folder(&dir, "own-etcd")?).await?;
+    let mut trio = Trio::plug_in(&dir).await?;
+    for backend in ["vxlan", "host-gw", "udp"] {
+        let name = format!("leases from etcd, all pairs by {backend}, and the daemon may go");
+        suite.case(&name, LIMIT, etcd::all_pairs(&etcd, &mut trio, backend)).await;
+    }
+    suite.case("a host moves, is cut off, leaves and joins", LIMIT, lifetimes::moves(&etcd, &mut trio)).await;
+    suite.case("what others break is repaired", LIMIT, lifetimes::repairs(&etcd, &mut trio)).await;
+    suite
+        .case("etcd away, and a host that starts without it", LIMIT, lifetimes::etcd_away(&etcd, &mut trio))
+        .await;
+    for backend in ["vxlan", "host-gw", "udp"] {
+        let name = format!("killed under a stream by {backend}");
+        suite.case(&name, LIMIT, streams::killed(&etcd, &mut trio, backend)).await;
+    }
+    suite
+        .case(
+            "what is wrong is told, and strangers are not heard",
+            LIMIT * 2,
+            trouble::told(&etcd, &mut trio),
+        )
+        .await;
+    suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
+    suite.case("one host alone", LIMIT, trouble::alone(&mut trio)).await;
+    Ok(())
+}
+
+/// The same with leases from Kubernetes, and with one host run by flanneld.
+pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
+    let dir = suite.dir().to_owned();
+    hosts::lay_wire().await?;
+    let etcd = etcd::Etcd::start(&folder(&dir, "own-etcd")?).await?;
+    let mut trio = Trio::plug_in(&dir).await?;
+    let has_flanneld = keelson_tests::parts::Part::Flanneld.is_there();
+    for backend in ["vxlan", "host-gw", "udp"] {
+        let name = format!("beside flanneld with leases from etcd by {backend}");
+        match has_flanneld {
+            true => suite.case(&name, LIMIT, flanneld::by_etcd(&etcd, &mut trio, backend)).await,
+            false => suite.leave_out(&name, "flanneld is not there"),
+        }
+    }
+    let plane = ControlPlane::start(&dir, Extent::WithoutScheduler).await?;
+    let cluster = kube::Access::open(&plane).await?;
+    suite
+        .case("leases from Kubernetes, and bad ones among them", LIMIT, kube::leases(&cluster, &mut trio))
+        .await;
+    for backend in ["vxlan", "host-gw", "udp"] {
+        let name = format!("beside flanneld with leases from Kubernetes by {backend}");
+        match has_flanneld {
+            true => suite.case(&name, LIMIT, flanneld::by_kube(&cluster, &mut trio, backend)).await,
+            false => suite.leave_out(&name, "flanneld is not there"),
+        }
+    }
+    Ok(())
+}
+
+/// Three hosts, with the pods that were put on them.
+pub struct Trio {
+    pub hosts: Vec<Host>,
+    pub pods: Vec<Pod>,
+}
+
+impl Trio {
+    async fn plug_in(dir: &Path) -> Result<Self> {
+        let mut hosts = Vec::new();
+        for number in 1..=3 {
+            hosts.push(Host::plug_in(dir, number).await?);
+        }
+        Ok(Trio { hosts, pods: Vec::new() })
+    }
+
+    /// Starts the overlay on all three, and gives each a pod.
+    pub async fn start(&mut self, flags: &[&str]) -> Result<()> {
+        for host in &mut self.hosts {
+            host.start_overlay(flags)?;
+        }
+        for host in &mut self.hosts {
+            host.wait_ready().await?;
+            self.pods.push(host.add_pod().await?);
+        }
+        Ok(())
+    }
+
+    /// Starts the overlay again on hosts that have their pods already.
+    pub async fn start_again(&mut self, flags: &[&str]) -> Result<()> {
+        for host in &mut self.hosts {
+            host.start_overlay(flags)?;
+        }
+        for host in &mut self.hosts {
+            host.wait_ready().await?;
+        }
+        Ok(())
+    }
+
+    /// Back to three bare hosts: nothing runs, nothing is kept, no interface but eth0 is left.
+    pub async fn clear(&mut self) -> Result<()> {
+        for pod in self.pods.drain(..) {
+            hosts::ip(&format!("netns del {}", pod.netns)).await?;
+        }
+        for host in &mut self.hosts {
+            host.stop_overlay().await?;
+            host.bare().await?;
+        }
+        Ok(())
+    }
+}
