@@ -28,8 +28,13 @@ test:
 	cargo build --workspace --bins
 	cargo test --workspace
 
-bench: build bench-cni
+bench: build bench-cni bench-overlay
 	cargo run --release -p keelson-tests --bin bench
+
+# The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.
+bench-overlay:
+	@tests/parts.sh flanneld etcd >/dev/null || true
+	cargo run --release -p keelson-overlay-udp --bin bench-overlay
 
 install: build
 	install -D -m 0755 $(TARGET)/release/keelson $(DESTDIR)/usr/bin/keelson
@@ -42,4 +47,4 @@ install: build
 	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
 	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
 
-.PHONY: build run stop test bench install
+.PHONY: build run stop test bench bench-overlay install

@@ -15,7 +15,7 @@ ETCD=v3.6.8
 CONTAINERD=v2.1.9
 PLUGINS=v1.9.1
 CNITOOL=v1.3.0
-FLANNEL=v0.28.1
+FLANNEL=v0.26.7
 
 say() { printf 'parts: %s\n' "$*" >&2; }
 
@@ -71,7 +71,7 @@ kubernetes_module() {
 
 go_build() { # dir outdir ldflags package...
   local dir=$1 out=$2 ld=$3; shift 3
-  (cd "$dir" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
+  (cd "$dir" && CGO_ENABLED=${CGO:-0} GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
 }
 
 build() {
@@ -100,7 +100,8 @@ build() {
       with_progress "cnitool $CNITOOL" "$log" go_build "$work/mod" "$work/out" "" github.com/containernetworking/cni/cnitool ;;
     flanneld)
       scratch_module "$work/mod" github.com/flannel-io/flannel $FLANNEL </dev/null
-      with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
+      # Its udp backend is C inside.
+      CGO=1 with_progress "flanneld $FLANNEL" "$log" go_build "$work/mod" "$work/out" "" github.com/flannel-io/flannel
       mv "$work/out/flannel" "$work/out/flanneld" ;;
     machine)
       with_progress "whole machine, kernel $(version_of machine)" "$log" "$HERE/machine.sh" image "$work/out" ;;
