@@ -28,7 +28,7 @@ test:
 	cargo build --workspace --bins
 	cargo test --workspace
 
-bench: build bench-cni
+bench: build bench-cni bench-overlay
 	cargo run --release -p keelson-tests --bin bench
 
 # The public e2e suite's tests of a node. FOCUS= and SKIP= choose others, AT_ONCE= how many run beside each other.
@@ -37,6 +37,11 @@ conformance:
 	packaging/pause/build.sh $(TARGET)/pause
 	cargo build -p keelson -p keelson-cni -p keelson-tests --bin keelson --bin keelson-cni --bin conformance
 	FOCUS="$(FOCUS)" SKIP="$(SKIP)" AT_ONCE="$(AT_ONCE)" $(TARGET)/debug/conformance
+
+# The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.
+bench-overlay:
+	@tests/parts.sh flanneld etcd >/dev/null || true
+	cargo run --release -p keelson-overlay-udp --bin bench-overlay
 
 install: build
 	install -D -m 0755 $(TARGET)/release/keelson $(DESTDIR)/usr/bin/keelson
@@ -52,4 +57,4 @@ install: build
 	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
 	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
 
-.PHONY: build run stop test bench conformance install
+.PHONY: build run stop test bench bench-overlay conformance install

@@ -136,7 +136,7 @@ impl Outbound {
             }
             // What may be split is split outside, by the kernel: an inner packet stays whole.
             Some(most) => size > most as usize || (!ip.is_v4() && most == 1280),
-            None => false,
+            None => entry.state.is_single(second),
         };
         header::count_hop(packet);
         if let Work::Checksum { start, offset } = work

@@ -19,6 +19,8 @@ pub struct PeerCounters {
 
 /// How long a path's size is believed, as the kernel does.
 const PATH_MTU_SECONDS: u32 = 600;
+/// How long it is before messages are tried again on an interface that refused one.
+const SINGLE_SECONDS: u32 = 60;
 
 #[derive(Debug, Default)]
 pub struct PeerState {
@@ -31,6 +33,8 @@ pub struct PeerState {
     path_mtu: AtomicU32,
     /// The second at which it was found, on the path's clock.
     path_mtu_since: AtomicU32,
+    /// Until which second datagrams go one by one, because the interface to the peer cannot cut messages.
+    single_until: AtomicU32,
 }
 
 impl PeerState {
@@ -64,6 +68,15 @@ impl PeerState {
             return None;
         }
         Some(mtu)
+    }
+
+    /// Remembers that the interface to this peer takes no messages that it would have to cut.
+    pub fn send_singly(&self, second: u32) {
+        self.single_until.store(second + SINGLE_SECONDS, Ordering::Relaxed);
+    }
+
+    pub fn is_single(&self, second: u32) -> bool {
+        second < self.single_until.load(Ordering::Relaxed)
     }
 
     pub fn counters(&self, endpoint: SocketAddr, second: u32) -> PeerCounters {

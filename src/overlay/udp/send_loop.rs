@@ -1,7 +1,7 @@
 //! The thread that reads from the device and sends to peers.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::{Errno, read};
 
@@ -35,7 +35,8 @@ impl<'a> SendLoop<'a> {
     /// Runs until the end is asked for. An error means that the device is gone.
     pub fn run(&mut self) -> Result<(), Errno> {
         loop {
-            let idle = self.batch()?;
+            // While a batch was sent more may have come, so only a look that found nothing leads to waiting.
+            let idle = self.batch()? == 0;
             if self.shared.stop.is_asked() {
                 return Ok(());
             }
@@ -45,15 +46,15 @@ impl<'a> SendLoop<'a> {
         }
     }
 
-    /// Reads until there is nothing more or no more room, and sends it all. True when nothing more was there.
-    fn batch(&mut self) -> Result<bool, Errno> {
+    /// Reads until there is nothing more or no more room, and sends it all. Tells how many packets were read.
+    fn batch(&mut self) -> Result<u64, Errno> {
         let mut table = None;
+        let mut second = 0;
         let mut reads = 0;
-        let idle = loop {
-            let Some(room) = self.outbound.room() else { break false };
+        while let Some(room) = self.outbound.room() {
             let length = match read(&self.queue.device, room) {
                 Ok(length) => length,
-                Err(Errno::AGAIN) => break true,
+                Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
@@ -61,9 +62,10 @@ impl<'a> SendLoop<'a> {
             let table = &*table.get_or_insert_with(|| {
                 let table = self.shared.peers.load();
                 self.outbound.begin(&table);
+                second = self.shared.second();
                 table
             });
-            let mut outcome = self.outbound.accept(table, length, self.shared.second());
+            let mut outcome = self.outbound.accept(table, length, second);
             while outcome == Outcome::Unfinished {
                 self.flush(table);
                 outcome = self.outbound.resume();
@@ -71,12 +73,12 @@ impl<'a> SendLoop<'a> {
             if let Outcome::Dropped(reason) = outcome {
                 self.shared.dropped(self.tally, reason, self.outbound.told.take());
             }
-        };
+        }
         self.tally.add(Count::DeviceReads, reads);
         if let Some(table) = table {
             self.flush(&table);
         }
-        Ok(idle)
+        Ok(reads)
     }
 
     fn flush(&mut self, table: &Table) {
@@ -145,7 +147,7 @@ impl Batch<'_> {
                 continue;
             }
             if NOT_IN_ONE.contains(&error) && rest[0].slices.len() > 1 {
-                self.send_singly(send, &rest[0], socket);
+                self.send_singly(send, &rest[0], socket, error);
             } else {
                 self.tally.drop(Reason::SendFailed, rest[0].slices.len() as u64);
             }
@@ -155,10 +157,13 @@ impl Batch<'_> {
     }
 
     /// Sends each packet of a message by itself, which the kernel may do in fragments.
-    fn send_singly(&self, send: &mut Send, message: &Message, socket: std::os::fd::BorrowedFd<'_>) {
+    fn send_singly(&self, send: &mut Send, message: &Message, socket: BorrowedFd<'_>, error: i32) {
         let Some(entry) = self.table.entry(message.peer) else { return };
-        // Most likely the way is narrower than the device believes. Then senders should hear of it.
-        if let Ok(mtu) = socket::route_mtu(entry.endpoint) {
+        if error == libc::EIO {
+            // Older kernels cut nothing for an interface that leaves checksums to them.
+            entry.state.send_singly(self.shared.second());
+        } else if let Ok(mtu) = socket::route_mtu(entry.endpoint) {
+            // Most likely the way is narrower than the device believes. Then senders should hear of it.
             let inner = mtu.saturating_sub(socket::overhead(entry.endpoint));
             if inner > 0 && (inner as usize) < message.size {
                 entry.state.learn_path_mtu(inner, self.shared.second());

@@ -26,8 +26,10 @@ pub fn run(words: &[String]) -> Result<(), Box<dyn Error>> {
     path.peers().replace(list);
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
-    for (name, value) in path.counters().rows().filter(|(_, value)| *value > 0) {
-        println!("{name} {value}");
+    if std::env::var_os("BENCH_COUNTERS").is_some() {
+        for (name, value) in path.counters().rows().filter(|(_, value)| *value > 0) {
+            eprintln!("{device}: {name} {value}");
+        }
     }
     path.stop(Leave::Nothing);
     Ok(())

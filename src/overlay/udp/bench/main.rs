@@ -50,7 +50,10 @@ fn measure() -> Result<(), Box<dyn Error>> {
     let rounds = setting("BENCH_ROUNDS", 3.0) as u32;
     let seconds = setting("BENCH_SECONDS", 2.0);
     let world = World::new()?;
-    let contenders = Contender::all(&world)?;
+    // BENCH_ONLY="keelson udp" leaves the others out, for trying something quickly.
+    let only = std::env::var("BENCH_ONLY").ok();
+    let mut contenders = Contender::all(&world)?;
+    contenders.retain(|contender| only.as_deref().is_none_or(|only| only == contender.name));
     let mut figures = Figures::default();
     for _ in 0..rounds {
         for contender in &contenders {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use keelson_overlay_udp::{Leave, Peer};
+use keelson_overlay_udp::{Leave, Peer, Reason};
 
 use crate::needs_rig;
 use crate::rig::{DEVICE, Host, World, eventually};
@@ -100,6 +100,25 @@ fn a_path_whose_device_is_deleted_says_so_and_can_be_started_anew() {
     let path = a.start(false);
     path.peers().replace(world.peers_of(1, false));
     eventually("packets flow again", || reaches(a, b));
+}
+
+/// Packets that find the device down are lost, and the path is not.
+#[test]
+fn a_device_that_is_set_down_and_up_again_carries_on() {
+    needs_rig!();
+    let world = World::new(2);
+    let paths = world.start(false);
+    let (a, b) = (&world.hosts[0], &world.hosts[1]);
+    eventually("packets flow", || reaches(a, b));
+    b.place.ip(&[&format!("link set {DEVICE} down")]);
+    assert!(!reaches(a, b));
+    eventually("what comes in meanwhile is counted", || {
+        reaches(a, b);
+        paths[1].counters().dropped(Reason::WriteFailed) > 0
+    });
+    b.configure();
+    eventually("packets flow again", || reaches(a, b));
+    assert_eq!(paths[1].failure(), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -28,6 +28,13 @@ pub fn parts() -> Option<Parts> {
     Some(Parts { flanneld: newest("flanneld")?, etcd: newest("etcd")? })
 }
 
+/// A program that is killed with the one that started it, should that end without tidying up.
+fn mortal(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 /// An etcd that listens on the loopback of one namespace, with its data in a directory that goes with it.
 pub struct Etcd {
     child: Child,
@@ -43,7 +50,7 @@ impl Etcd {
         let dir = std::env::temp_dir().join(format!("overlay-etcd-{}-{:p}", std::process::id(), place));
         std::fs::create_dir_all(&dir).unwrap();
         let url = format!("http://{CLIENT}");
-        let mut command = Command::new(&parts.etcd);
+        let mut command = mortal(&parts.etcd);
         command.arg("--data-dir").arg(&dir).args(["--unsafe-no-fsync", "--listen-client-urls", &url]);
         command.args(["--advertise-client-urls", &url, "--listen-peer-urls", "http://127.0.0.1:2380"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -114,7 +121,7 @@ impl Flanneld {
         let subnet = format!("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.{}.1/24\n", number);
         std::fs::write(&env_file, subnet).unwrap();
         let log = std::fs::File::create(dir.join("log")).unwrap();
-        let mut command = Command::new(&parts.flanneld);
+        let mut command = mortal(&parts.flanneld);
         command.arg("-etcd-endpoints").arg(format!("http://{CLIENT}")).arg("-subnet-file").arg(&env_file);
         command.args(["-iface", "eth0", "-ip-masq=false"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(log));
