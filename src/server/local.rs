@@ -82,7 +82,7 @@ fn answer(request: &Request<Incoming>, view: &View, shutdown: &CancellationToken
         Some("watch=true" | "watch=1" | "watch") => {
             let (sender, lines) = mpsc::channel(1);
             tokio::spawn(watch(view.clone(), sender, shutdown.clone()));
-            reply(StatusCode::OK, "application/x-ndjson", Reply::Lines(lines))
+            reply(StatusCode::OK, "application/x-ndjson", lines.into())
         }
         Some(_) => text(StatusCode::BAD_REQUEST, "the only parameter of /pods is watch=true\n"),
     }

@@ -12,7 +12,38 @@ use tokio::sync::mpsc;
 pub(crate) enum Reply {
     Whole(Option<Bytes>),
     /// Ends when the sender is dropped.
-    Lines(mpsc::Receiver<Bytes>),
+    Lines(Lines),
+}
+
+/// Lines on their way. What is sent last is flushed before the end of the body is told: a client that gets both in one
+/// read may see the end only. The apiserver does, where it turns a log into WebSocket messages.
+pub(crate) struct Lines {
+    from: mpsc::Receiver<Bytes>,
+    unflushed: bool,
+}
+
+impl From<mpsc::Receiver<Bytes>> for Reply {
+    fn from(from: mpsc::Receiver<Bytes>) -> Self {
+        Self::Lines(Lines { from, unflushed: false })
+    }
+}
+
+impl Lines {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let polled = self.from.poll_recv(context);
+        match &polled {
+            Poll::Ready(Some(_)) => self.unflushed = true,
+            Poll::Pending => self.unflushed = false,
+            Poll::Ready(None) if self.unflushed => {
+                self.unflushed = false;
+                // The server flushes before it asks again.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(None) => {}
+        }
+        polled
+    }
 }
 
 impl Body for Reply {
@@ -25,7 +56,7 @@ impl Body for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Lines(lines) => lines.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Lines(lines) => lines.poll(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
         }
     }
 
@@ -59,5 +90,28 @@ pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Respons
         Err(error) => {
             text(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be written: {error}\n"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_flushed_before_the_end_is_told() {
+        let (sender, lines) = mpsc::channel(2);
+        sender.try_send(Bytes::from_static(b"one")).unwrap();
+        sender.try_send(Bytes::from_static(b"two")).unwrap();
+        drop(sender);
+        let mut reply = Reply::from(lines);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut polled = || match Pin::new(&mut reply).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                frame.into_data().map_or_else(|_| "no data".into(), |d| format!("{d:?}"))
+            }
+            Poll::Ready(None) => "end".into(),
+            Poll::Pending => "pending".into(),
+        };
+        assert_eq!([polled(), polled(), polled(), polled()], ["b\"one\"", "b\"two\"", "pending", "end"]);
     }
 }

@@ -73,7 +73,7 @@ async fn open(node: &NodeHandle, call: &Call, of: &OfContainer) -> Result<Reply,
             tracing::warn!(container = %id, %error, "a log could not be read to its end");
         }
     });
-    Ok(Reply::Lines(blocks))
+    Ok(blocks.into())
 }
 
 fn has_container(pod: &Pod, name: &str) -> bool {

@@ -79,7 +79,7 @@ fn whole(file: File, length: u64) -> Response<Reply> {
             }
         }
     });
-    reply(StatusCode::OK, "text/plain; charset=utf-8", Reply::Lines(chunks))
+    reply(StatusCode::OK, "text/plain; charset=utf-8", chunks.into())
 }
 
 /// From the journal where the service writes there, else from its own file.
@@ -146,7 +146,7 @@ async fn services(names: Vec<String>, options: Options) -> Response<Reply> {
         let _ = child.wait().await;
         drop(permit);
     });
-    reply(StatusCode::OK, "text/plain; charset=utf-8", Reply::Lines(chunks))
+    reply(StatusCode::OK, "text/plain; charset=utf-8", chunks.into())
 }
 
 /// The units that have written to the journal; none where there is no journal.
