@@ -68,7 +68,9 @@ pub(super) fn passed_on(headers: &HeaderMap) -> HeaderMap {
 mod tests {
     use super::*;
 
-    fn request(headers: &[(&'static str, &'static str)]) -> Request<()> {
+    type Headers = &'static [(&'static str, &'static str)];
+
+    fn request(headers: Headers) -> Request<()> {
         let mut request = Request::new(());
         for (name, value) in headers {
             request.headers_mut().append(*name, HeaderValue::from_static(value));
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn whole_upgrades_are_taken_and_malformed_ones_are_not() {
-        let cases: &[(&[(&str, &str)], Option<Wanted>)] = &[
+        let cases: &[(Headers, Option<Wanted>)] = &[
             (&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")], Some(Wanted::Spdy)),
             (&[("connection", "keep-alive, upgrade"), ("upgrade", "spdy/3.1")], Some(Wanted::Spdy)),
             (
