@@ -47,9 +47,10 @@ mod tests {
     #[test]
     fn the_api_is_served_only_where_somebody_can_be_let_in_and_judged() {
         type Change = fn(&mut KubeletConfiguration);
+        type Case = (&'static str, bool, Change, Option<(bool, bool, bool, bool)>);
         let served =
             |certificates, tokens, anonymous, authorized| Some((certificates, tokens, anonymous, authorized));
-        let cases: [(&str, bool, Change, Option<(bool, bool, bool, bool)>); 9] = [
+        let cases: [Case; 9] = [
             ("in a cluster, as it comes", true, |_| (), served(false, true, false, true)),
             (
                 "in a cluster, with a CA",
