@@ -7,6 +7,7 @@ pub mod admission;
 pub mod backoff;
 pub mod config;
 pub mod defaults;
+pub mod der;
 pub mod desired;
 pub mod dns;
 pub mod downward;

@@ -2,6 +2,8 @@
 //!
 //! Only read from certificates whose signature has been checked; still, nothing in one may make this fail loudly.
 
+use crate::der::element;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub user: String,
@@ -48,23 +50,6 @@ pub fn subject(der: &[u8]) -> Option<Subject> {
         }
     }
     Some(Subject { user: user.filter(|u| !u.is_empty())?, groups })
-}
-
-/// One DER element: its tag, its content, and what follows it.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let count = usize::from(first & 0x7f);
-        if count == 0 || count > 4 || rest.len() < count {
-            return None;
-        }
-        let (digits, rest) = rest.split_at(count);
-        (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-    };
-    (rest.len() >= length).then(|| (tag, &rest[..length], &rest[length..]))
 }
 
 #[cfg(test)]
