@@ -1,6 +1,8 @@
 # run, stop: a standalone node with an example pod.   test: everything.   bench: figures.   install: as a package would.
 DESTDIR ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# With the features that the workspace's tests are built with, so that no dependency is compiled for each of them.
+AS_TESTED := --workspace
 
 .DEFAULT_GOAL := build
 include cni-plugins/Makefile.inc
@@ -13,19 +15,20 @@ build:
 run:
 	@packaging/deps.sh run
 	@echo "==> building (the first time takes a few minutes)"
-	cargo build -p keelson -p keelson-cni --bin keelson --bin keelson-cni
+	cargo build $(AS_TESTED) --bin keelson --bin keelson-cni
 	@CARGO_TARGET_DIR=$(abspath $(TARGET)) CRI_SOCKET="$(CRI_SOCKET)" packaging/demo.sh start
 
 stop:
 	@CARGO_TARGET_DIR=$(abspath $(TARGET)) packaging/demo.sh stop
 
+# Clippy lints what is compiled for the tests, as it is compiled.
+test: export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/.ci/lint
 test:
 	@packaging/deps.sh test
 	@packaging/parts.sh
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
 	packaging/pause/build.sh $(TARGET)/pause
-	cargo build --workspace --bins
+	cargo build --workspace --all-targets
 	cargo test --workspace
 
 bench: build bench-cni bench-overlay
@@ -35,7 +38,7 @@ bench: build bench-cni bench-overlay
 conformance:
 	@packaging/deps.sh test
 	packaging/pause/build.sh $(TARGET)/pause
-	cargo build -p keelson -p keelson-cni -p keelson-tests --bin keelson --bin keelson-cni --bin conformance
+	cargo build $(AS_TESTED) --bin keelson --bin keelson-cni --bin conformance
 	FOCUS="$(FOCUS)" SKIP="$(SKIP)" AT_ONCE="$(AT_ONCE)" $(TARGET)/debug/conformance
 
 # The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.

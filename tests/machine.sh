@@ -2,7 +2,7 @@
 # A whole machine for tests, under qemu: Debian's cloud kernel and a debootstrapped root, with systemd, cgroup v2 and
 # kernel modules. It shows what namespaces cannot: units, the systemd cgroup driver, reboots.
 #
-#   machine.sh version             prints the kernel that an image made now would boot
+#   machine.sh version             prints the kernel that an image made now would boot, and the image's revision
 #   machine.sh image DIR           makes DIR/{vmlinuz,initrd,root.img}; tests/parts.sh caches it
 #   machine.sh boot DIR STATE      boots the machine whose disk is STATE/disk.qcow2, made on first use; the same STATE again
 #                                  is a reboot. STATE/host is unpacked to /host inside and /host/run is executed as root.
@@ -11,11 +11,13 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
-PACKAGES=systemd,systemd-sysv,udev,dbus,iproute2,kmod,procps,ca-certificates,nftables,containerd,runc
+PACKAGES=systemd,systemd-sysv,udev,dbus,iproute2,kmod,procps,ca-certificates,curl,nftables,containerd,runc
+# One more when what an image holds changes, so that none from before is taken out of the cache.
+REVISION=2
 
 kernel_package() { apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ {print $2; exit}'; }
 
-version() { kernel_package | sed 's/^linux-image-//'; }
+version() { kernel_package | sed "s/^linux-image-//; s/\$/-r$REVISION/"; }
 
 suite() { . /etc/os-release; echo "${VERSION_CODENAME:-bookworm}"; }
 

@@ -9,7 +9,7 @@ use keelson_core::config::Settings;
 use keelson_core::ids::{ContainerId, PodUid};
 use keelson_core::metrics::Text;
 use keelson_core::stats::summary::Summary;
-use keelson_cri::Runtime;
+use keelson_cri::{CriError, Runtime};
 use keelson_host::cgroup::Cgroups;
 use keelson_host::dirs::RootDirs;
 use keelson_host::logs::{LogDirs, LogWatch};
@@ -77,6 +77,17 @@ impl NodeHandle {
     /// A pod's status as it stands here.
     pub fn status(&self, uid: &PodUid) -> Option<PodStatus> {
         self.0.statuses.wanted(uid)
+    }
+
+    /// The instance of a container that runs. Its worker sees the end of one before it starts the next, so there is no other;
+    /// only one that has just been started may be known to the runtime alone.
+    pub async fn running(&self, pod: &PodUid, container: &str) -> Result<Option<ContainerId>, CriError> {
+        let record = self.0.inventory.get(pod);
+        let known = record.and_then(|r| r.running().find(|c| c.name == container).map(|c| c.id.clone()));
+        match known {
+            Some(id) => Ok(Some(id)),
+            None => self.0.runtime.running_container(pod, container).await,
+        }
     }
 
     /// The file that an instance writes its log to.

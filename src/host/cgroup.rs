@@ -21,7 +21,7 @@ use layout::Layout;
 pub use layout::Version;
 pub use limits::{Limits, shares_to_weight};
 use names::CgroupName;
-pub use usage::Detail;
+pub use usage::{Detail, Members};
 
 /// Guaranteed pods lie beside the cgroups of the two lesser classes.
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];

@@ -14,23 +14,23 @@ use keelson_tests::parts::Part;
 use keelson_tests::pods::{SLEEP, pod, shell, sleeper};
 use keelson_tests::suite::{Suite, folder};
 use serde_json::json;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::setting;
 use crate::usage::{cpu_seconds, memory_mib};
+use crate::{exec, setting, websocket};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-struct Peer {
-    name: &'static str,
+pub struct Peer {
+    pub name: &'static str,
     api: NodeApi,
     who: Credentials,
     agent: Agent,
-    _containerd: Containerd,
+    pub containerd: Containerd,
     /// MB a second, one for each round.
     streamed: Vec<f64>,
     stream_cpu: f64,
-    exec: Vec<f64>,
+    pub exec: exec::Took,
     summary_cpu: f64,
     summary: Vec<f64>,
     rss: f64,
@@ -45,10 +45,10 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         Err(e) => println!("without a kubelet: {e:#}"),
     }
     streams(&cluster, &mut peers).await?;
-    execs(&mut peers).await?;
+    let floor = exec::measure(&mut peers).await?;
     connected(&mut peers).await?;
     summaries(&cluster, &mut peers).await?;
-    print(&peers);
+    print(&peers, &floor);
     Ok(())
 }
 
@@ -69,10 +69,10 @@ async fn join(cluster: &Cluster, dir: &std::path::Path, name: &'static str, numb
         api,
         who: Credentials::pair(&cluster.plane.kubelet_client()),
         agent,
-        _containerd: containerd,
+        containerd,
         streamed: vec![],
         stream_cpu: 0.0,
-        exec: vec![],
+        exec: exec::Took::default(),
         summary_cpu: 0.0,
         summary: vec![],
         rss: 0.0,
@@ -103,21 +103,6 @@ async fn streams(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
             let bytes = drain(peer.get(&path).await?).await?;
             peer.streamed.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
             peer.stream_cpu += cpu_seconds(peer.process()?)? - cpu;
-        }
-    }
-    Ok(())
-}
-
-/// From the connection to the end of a command that does nothing.
-async fn execs(peers: &mut [Peer]) -> Result<()> {
-    let rounds = setting("BENCH_EXECS", 40);
-    println!("{rounds} commands");
-    for _ in 0..rounds {
-        for peer in peers.iter_mut() {
-            let path = format!("/exec/default/{}-log/main?command=true&output=1&error=1", peer.name);
-            let began = Instant::now();
-            drain(peer.websocket(&path).await?).await?;
-            peer.exec.push(began.elapsed().as_secs_f64() * 1e3);
         }
     }
     Ok(())
@@ -154,13 +139,14 @@ async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
         for name in &names {
             cluster.pods().wait_ready(name, LIMIT).await?;
         }
-        // What follows the last start is not the summary's cost, nor is what the agent does anyway.
+        // What follows the last start is not the summary's cost.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let process = peer.process()?;
         let (before, began) = (cpu_seconds(process)?, Instant::now());
         tokio::time::sleep(Duration::from_secs(rounds.into())).await;
         let idle = (cpu_seconds(process)? - before) / began.elapsed().as_secs_f64();
-        let (before, began) = (cpu_seconds(process)?, Instant::now());
+        println!("{}: {:.2} % of a core when nobody asks", peer.name, idle * 100.0);
+        let before = cpu_seconds(process)?;
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         for _ in 0..rounds {
             ticks.tick().await;
@@ -169,11 +155,9 @@ async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
             anyhow::ensure!(bytes > u64::from(count) * 500, "a summary of {bytes} bytes");
             peer.summary.push(asked.elapsed().as_secs_f64() * 1e3);
         }
-        let all = cpu_seconds(process)? - before;
-        // A kubelet measures in the background, whether asked or not; that belongs to what its summary costs.
-        let own = if peer.name == "keelson" { idle * began.elapsed().as_secs_f64() } else { 0.0 };
-        peer.summary_cpu = (all - own).max(0.0) / f64::from(rounds) * 1e3;
-        println!("{}: idle {:.2} % of a core", peer.name, idle * 100.0);
+        ticks.tick().await;
+        // All that the agent uses in that second: a kubelet measures in the background, whether asked or not.
+        peer.summary_cpu = (cpu_seconds(process)? - before) / f64::from(rounds) * 1e3;
         let now = kube::api::DeleteParams::default().grace_period(0);
         for name in &names {
             cluster.pods().api.delete(name, &now).await?;
@@ -183,7 +167,7 @@ async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
 }
 
 /// Reads to the end and returns how many bytes came, the marks between chunks included.
-async fn drain(mut stream: Stream) -> Result<u64> {
+pub async fn drain(mut stream: impl AsyncRead + Unpin) -> Result<u64> {
     let (mut total, mut buffer) = (0, vec![0; 256 << 10]);
     loop {
         match stream.read(&mut buffer).await {
@@ -204,15 +188,8 @@ impl Peer {
         Ok(stream)
     }
 
-    async fn websocket(&self, path: &str) -> Result<Stream> {
-        let headers = [
-            ("Connection", "Upgrade"),
-            ("Upgrade", "websocket"),
-            ("Sec-WebSocket-Version", "13"),
-            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-            ("Sec-WebSocket-Protocol", "v4.channel.k8s.io"),
-        ];
-        let (answer, stream) = self.api.open(&self.who, "GET", path, &headers).await?;
+    pub async fn websocket(&self, path: &str) -> Result<Stream> {
+        let (answer, stream) = self.api.open(&self.who, "GET", path, &websocket::HEADERS).await?;
         anyhow::ensure!(answer.status == 101, "{path} was answered {answer:?}");
         Ok(stream)
     }
@@ -230,13 +207,14 @@ fn median(values: &[f64]) -> f64 {
 
 type Value = fn(&Peer) -> f64;
 
-fn print(peers: &[Peer]) {
-    let rows: [(&str, Value); 6] = [
+fn print(peers: &[Peer], floor: &exec::Took) {
+    let rows: [(&str, Value); 7] = [
         ("log streaming, p50 (MB/s)", |p| median(&p.streamed)),
         ("agent CPU of all streams (s)", |p| p.stream_cpu),
-        ("exec and its end, p50 (ms)", |p| median(&p.exec)),
+        ("exec and its end, p50 (ms)", |p| median(&p.exec.whole)),
+        ("a character there and back, p50 (us)", |p| median(&p.exec.echoed)),
         ("/stats/summary, p50 (ms)", |p| median(&p.summary)),
-        ("agent CPU a summary (ms)", |p| p.summary_cpu),
+        ("agent CPU, a summary a second (ms)", |p| p.summary_cpu),
         ("RSS, 50 followers, 50 forwards (MiB)", |p| p.rss),
     ];
     println!();
@@ -245,6 +223,11 @@ fn print(peers: &[Peer]) {
         peers.iter().for_each(|p| print!("{:>12} {:>9.2}", p.name, value(p)));
         println!();
     }
+    println!(
+        "the runtime alone: exec {:.2} ms, a character {:.0} us",
+        median(&floor.whole),
+        median(&floor.echoed)
+    );
     let [own, peer] = peers else {
         println!("missing in this run: kubelet");
         return;
@@ -252,8 +235,9 @@ fn print(peers: &[Peer]) {
     let ratio = |value: Value| value(own) / value(peer);
     let verdicts = [
         ("streaming, times the kubelet's", ratio(|p| median(&p.streamed)), 1.0, true),
-        ("exec, times the kubelet's", ratio(|p| median(&p.exec)), 0.7, false),
-        ("CPU a summary, times the kubelet's", ratio(|p| p.summary_cpu), 0.3, false),
+        ("exec round trip, times the kubelet's", ratio(|p| median(&p.exec.echoed)), 0.7, false),
+        ("exec to its end, times the kubelet's", ratio(|p| median(&p.exec.whole)), 0.7, false),
+        ("CPU with summaries, times the kubelet's", ratio(|p| p.summary_cpu), 0.3, false),
         ("RSS with 100 connected (MiB)", own.rss, 40.0, false),
     ];
     for (what, value, reach, at_least) in verdicts {

@@ -5,11 +5,13 @@
 
 mod api;
 mod contender;
+mod exec;
 mod floor;
 mod picture;
 mod report;
 mod usage;
 mod watch;
+mod websocket;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,14 +1,16 @@
 //! A whole machine: the systemd unit, cgroup v2 with the systemd driver, a static pod that is Ready, and Ready again after
-//! a reboot.
+//! a reboot; what cgroup v2 and the journal tell through the node's API.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use keelson_tests::certs::Authority;
 use keelson_tests::machine::Machine;
 use keelson_tests::pods::SLEEP;
 use keelson_tests::suite::Suite;
 use keelson_tests::{built, images};
+use serde_json::Value;
 
 /// Software emulation is some twenty times slower than the machine itself.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -40,12 +42,98 @@ async fn reboot(dir: &Path) -> Result<()> {
     let lan = b"[Match]\nName=lan0\n[Network]\nAddress=10.0.0.5/24\nGateway=10.0.0.1\n";
     machine.put("lan0.network", lan, 0o644)?;
 
-    let said = machine.boot(&format!("{INSTALL}{CHECK}"), LIMIT).await?;
+    let authority = Authority::new(dir)?;
+    let caller = authority.pair("caller", "monitoring", &[], &[])?;
+    for (name, from) in
+        [("ca.crt", &authority.ca_file()), ("caller.crt", &caller.cert), ("caller.key", &caller.key)]
+    {
+        machine.put_file(name, from, 0o600)?;
+    }
+    machine.put("10-api.conf", API.as_bytes(), 0o644)?;
+
+    let said = machine.boot(&format!("{INSTALL}{CHECK}{ASK}"), LIMIT).await?;
     ensure!(said.contains("restarts 0"), "it said\n{said}");
+    summary(answer(&said, "summary")?)?;
+    metrics(answer(&said, "cadvisor")?)?;
+    let journal = answer(&said, "journal")?;
+    ensure!(journal.contains("machine keelson["), "the journal of the agent's unit was told as\n{journal}");
+    let few = answer(&said, "two-lines")?;
+    ensure!(few.lines().count() == 2, "two lines of the journal were told as\n{few}");
     let again = machine.boot(CHECK, LIMIT).await?;
     ensure!(again.contains("all is well"), "after the reboot it said\n{again}");
     Ok(())
 }
+
+/// What the node's API answered to one of the questions of `ASK`.
+fn answer<'a>(said: &'a str, name: &str) -> Result<&'a str> {
+    let (_, rest) =
+        said.split_once(&format!("<{name}>\n")).with_context(|| format!("no {name} in\n{said}"))?;
+    let (answer, _) =
+        rest.split_once(&format!("</{name}>")).with_context(|| format!("no end of {name} in\n{said}"))?;
+    Ok(answer)
+}
+
+fn summary(text: &str) -> Result<()> {
+    let summary: Value = serde_json::from_str(text).with_context(|| format!("no summary: {text}"))?;
+    let pods = summary["pods"].as_array().context("no pods")?;
+    let pod = pods
+        .iter()
+        .find(|p| p["podRef"]["name"] == "web-machine")
+        .with_context(|| format!("no pod in {summary}"))?;
+    for place in [
+        "/cpu/usageCoreNanoSeconds",
+        "/memory/workingSetBytes",
+        "/memory/rssBytes",
+        "/containers/0/cpu/usageCoreNanoSeconds",
+        "/containers/0/memory/workingSetBytes",
+        "/containers/0/memory/usageBytes",
+        "/containers/0/rootfs/capacityBytes",
+        "/process_stats/process_count",
+        "/network/rxBytes",
+    ] {
+        let found = pod.pointer(place).and_then(Value::as_u64);
+        ensure!(found.is_some_and(|n| n > 0), "{place} is {found:?} in {pod:#}");
+    }
+    let pressure = pod.pointer("/containers/0/cpu/psi/some/total").and_then(Value::as_u64);
+    ensure!(pressure.is_some(), "no pressure in {pod:#}");
+    let system = summary["node"]["systemContainers"].as_array().context("no system containers")?;
+    ensure!(system.iter().any(|c| c["name"] == "kubelet"), "the agent itself is missing: {system:?}");
+    for place in ["/node/cpu/usageCoreNanoSeconds", "/node/memory/workingSetBytes", "/node/fs/usedBytes"] {
+        ensure!(summary.pointer(place).and_then(Value::as_u64) > Some(0), "no {place} in {summary:#}");
+    }
+    Ok(())
+}
+
+fn metrics(text: &str) -> Result<()> {
+    for name in [
+        "container_cpu_usage_seconds_total",
+        "container_memory_working_set_bytes",
+        "container_spec_cpu_shares",
+    ] {
+        let of_main = text.lines().find(|l| l.starts_with(name) && l.contains("container=\"main\""));
+        let value = of_main.and_then(|l| l.split_once("} ")?.1.split(' ').next()?.parse::<f64>().ok());
+        ensure!(value.is_some_and(|v| v > 0.0), "{name} of the container is {of_main:?}");
+    }
+    Ok(())
+}
+
+const API: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {x509: {clientCAFile: /etc/keelson/ca.crt}}
+authorization: {mode: AlwaysAllow}
+enableSystemLogQuery: true
+";
+
+/// What only cgroup v2 and the journal can tell, asked over the node's API.
+const ASK: &str = r#"
+ask() { curl -sS --fail-with-body --max-time 60 -k --cert /host/caller.crt --key /host/caller.key "https://127.0.0.1:10250$1" || fail "$1"; }
+tell() { printf '<%s>\n' "$1"; ask "$2"; printf '</%s>\n' "$1"; }
+ask /stats/summary >/dev/null
+tell summary /stats/summary
+tell cadvisor /metrics/cadvisor
+tell journal '/logs/?query=keelson&boot=0'
+tell two-lines '/logs/?query=keelson&tailLines=2'
+"#;
 
 const CONTAINERD: &str = r#"version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -80,6 +168,7 @@ install -D -m 755 /host/keelson /usr/bin/keelson
 install -D -m 644 /host/keelson.service /usr/lib/systemd/system/keelson.service
 install -D -m 644 /host/config.yaml /etc/keelson/config.yaml
 mkdir -p /etc/keelson/config.d /etc/keelson/manifests /opt/cni/bin
+cp /host/10-api.conf /etc/keelson/config.d/ && cp /host/ca.crt /etc/keelson/
 for p in bridge host-local loopback portmap; do install -m 755 /host/keelson-cni /opt/cni/bin/$p; done
 install -D -m 644 /host/net.conflist /etc/cni/net.d/10-pods.conflist
 install -D -m 644 /host/containerd.toml /etc/containerd/config.toml

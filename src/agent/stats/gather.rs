@@ -62,13 +62,16 @@ fn system(ctx: &Context) -> Vec<(&'static str, Usage)> {
 
 fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
     let path = ctx.cgroups.pod_place(&record.uid, record.qos)?;
-    let usage = ctx.cgroups.usage(&path, detail)?;
+    let mut usage = ctx.cgroups.usage(&path, detail)?;
     let below = ctx.cgroups.below(&path);
     let sandbox = record.sandbox.as_ref()?;
     let mut containers = Vec::new();
     for c in record.running() {
         let Some(own) = find(&below, c.id.as_str()).map(|name| path.join(name)) else { continue };
-        let Some(usage) = ctx.cgroups.usage(&own, detail) else { continue };
+        let Some(mut usage) = ctx.cgroups.usage(&own, detail) else { continue };
+        if detail == Detail::Everything {
+            usage.processes = processes(ctx, &own, &ctx.cgroups.below(&own)).map(|(count, _)| count);
+        }
         containers.push(ContainerReport {
             id: c.id.to_string(),
             name: c.name.clone(),
@@ -80,13 +83,16 @@ fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
         });
     }
     containers.reverse(); // oldest first
-    // The sandbox's process holds the network of all containers.
-    let interfaces = (detail > Detail::CpuAndMemory && !sandbox.host_network)
-        .then(|| {
-            let own = path.join(find(&below, sandbox.id.as_str())?);
-            interfaces_of(PROC.as_ref(), ctx.cgroups.a_process(&own)?)
-        })
-        .flatten();
+    let mut interfaces = None;
+    if detail > Detail::CpuAndMemory {
+        let found = processes(ctx, &path, &below);
+        usage.processes = found.as_ref().map(|(count, _)| *count);
+        // The sandbox's process holds the network of all containers.
+        interfaces = found.filter(|_| !sandbox.host_network).and_then(|(_, firsts)| {
+            let at = below.iter().position(|name| name.contains(sandbox.id.as_str()))?;
+            interfaces_of(PROC.as_ref(), *firsts.get(at)?.as_ref()?)
+        });
+    }
     Some(PodReport {
         uid: record.uid.to_string(),
         namespace: record.namespace.clone(),
@@ -97,6 +103,18 @@ fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
         interfaces,
         containers,
     })
+}
+
+/// How many processes a cgroup and those directly below it have, and the first one of each of the latter.
+fn processes(ctx: &Context, path: &Path, below: &[String]) -> Option<(u64, Vec<Option<u32>>)> {
+    let mut count = ctx.cgroups.members(path)?.count;
+    let members = |name: &String| ctx.cgroups.members(&path.join(name)).unwrap_or_default();
+    let firsts = below.iter().map(members).map(|found| {
+        count += found.count;
+        found.first
+    });
+    let firsts = firsts.collect();
+    Some((count, firsts))
 }
 
 /// Runtimes name a container's cgroup by its id, with something around it that differs: `ID`, `cri-containerd-ID.scope`,

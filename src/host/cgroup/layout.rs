@@ -2,7 +2,7 @@
 //! controllers and an empty v2 tree beside them counts as v1.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ impl Layout {
         }
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         let mut beside = None;
-        for name in entries(mount).unwrap_or_default() {
+        for name in entries(mount, |_| true).unwrap_or_default() {
             // cpu is often a link to cpu,cpuacct; both lead to one tree.
             let Ok(path) = mount.join(&name).canonicalize() else { continue };
             if path.join("cgroup.controllers").exists() {
@@ -141,17 +141,21 @@ fn put(path: &Path, value: &str, how: &OpenOptions) -> Result<(), CgroupError> {
 
 /// The names of the cgroups directly below one; none if it is not there.
 pub(super) fn subdirectories(path: &Path) -> Result<Vec<String>, CgroupError> {
-    match entries(path) {
-        Ok(names) => Ok(names.into_iter().filter(|n| path.join(n).is_dir()).collect()),
+    // A cgroup has some fifty files; the listing itself tells them from cgroups.
+    match entries(path, |kind| kind.is_dir()) {
+        Ok(names) => Ok(names),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),
         Err(source) => Err(CgroupError::File { operation: "list", path: path.to_owned(), source }),
     }
 }
 
-fn entries(path: &Path) -> io::Result<Vec<String>> {
+fn entries(path: &Path, wanted: impl Fn(FileType) -> bool) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
-        names.extend(entry?.file_name().into_string().ok());
+        let entry = entry?;
+        if wanted(entry.file_type()?) {
+            names.extend(entry.file_name().into_string().ok());
+        }
     }
     names.sort();
     Ok(names)

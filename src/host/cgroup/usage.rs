@@ -14,10 +14,17 @@ use super::{Cgroups, Version};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
     CpuAndMemory,
-    /// And processes and pressure, for a summary.
+    /// And pressure, for a summary.
     Summary,
     /// And limits, throttling and devices, for a dashboard.
     Everything,
+}
+
+/// The processes of a cgroup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Members {
+    pub count: u64,
+    pub first: Option<u32>,
 }
 
 /// A limit above this is none: the kernel's "unlimited" is the largest number of pages.
@@ -26,22 +33,17 @@ const UNLIMITED: u64 = 1 << 62;
 const TICK_NANOS: u64 = 10_000_000;
 /// No file of a cgroup that is read here is longer.
 const LONGEST_FILE: u64 = 64 << 10;
+const USUAL_FILE: usize = 4 << 10;
 
 impl Cgroups {
     /// What the cgroup at a path below the hierarchies uses. `None` if there is no such cgroup.
     pub fn usage(&self, relative: &Path, detail: Detail) -> Option<Usage> {
         let mut reader = Reader { layout: &self.layout, relative, text: String::new() };
-        let mut usage = match self.layout.version {
+        let usage = match self.layout.version {
             Version::V1 => reader.v1(detail),
             Version::V2 => reader.v2(detail),
         };
-        if usage.cpu_nanos.is_none() && usage.memory.is_none() {
-            return None;
-        }
-        if detail >= Detail::Summary {
-            usage.processes = reader.processes();
-        }
-        Some(usage)
+        (usage.cpu_nanos.is_some() || usage.memory.is_some()).then_some(usage)
     }
 
     /// The names of the cgroups directly below one.
@@ -50,12 +52,13 @@ impl Cgroups {
         tree.and_then(|h| super::layout::subdirectories(&h.path.join(relative)).ok()).unwrap_or_default()
     }
 
-    /// Some process in a cgroup itself, such as the one that holds a sandbox's network.
-    pub fn a_process(&self, relative: &Path) -> Option<u32> {
+    /// Who is in a cgroup itself, those below it left out.
+    pub fn members(&self, relative: &Path) -> Option<Members> {
         let tree = self.layout.of("memory").or(self.layout.hierarchies.first())?;
         let mut text = String::new();
         read(&tree.path.join(relative).join("cgroup.procs"), &mut text)?;
-        text.lines().next()?.parse().ok()
+        let first = text.lines().next().and_then(|line| line.parse().ok());
+        Some(Members { count: text.lines().count() as u64, first })
     }
 }
 
@@ -165,23 +168,6 @@ impl Reader<'_> {
         usage
     }
 
-    /// Of the cgroup and those directly below it, which is where containers are.
-    fn processes(&mut self) -> Option<u64> {
-        let tree = self.layout.of("memory").or(self.layout.hierarchies.first())?;
-        let dir = tree.path.join(self.relative);
-        let mut count = 0;
-        let mut dirs = vec![dir.clone()];
-        for name in super::layout::subdirectories(&dir).ok()? {
-            dirs.push(dir.join(name));
-        }
-        for dir in dirs {
-            if read(&dir.join("cgroup.procs"), &mut self.text).is_some() {
-                count += self.text.lines().count() as u64;
-            }
-        }
-        Some(count)
-    }
-
     fn file(&mut self, controller: &str, name: &str) -> Option<&str> {
         let path: PathBuf = self.layout.of(controller)?.path.join(self.relative).join(name);
         read(&path, &mut self.text)?;
@@ -199,6 +185,8 @@ impl Reader<'_> {
 
 fn read(path: &Path, text: &mut String) -> Option<()> {
     text.clear();
+    // With room for the whole file at once, it takes two reads instead of ten.
+    text.reserve(USUAL_FILE);
     File::open(path).ok()?.take(LONGEST_FILE).read_to_string(text).ok()?;
     Some(())
 }

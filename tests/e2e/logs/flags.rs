@@ -13,6 +13,8 @@ use super::LIMIT;
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("logs: every flag shows what it says", LIMIT, every_flag(cluster, node)).await;
     cluster.reset(node).await;
+    suite.case("logs: every flag for several pods at once", LIMIT, several(cluster, node)).await;
+    cluster.reset(node).await;
     suite
         .case("logs: a follower sees a line when it is written, and the end", LIMIT, follow(cluster, node))
         .await;
@@ -95,6 +97,51 @@ async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
         );
     }
     pods.delete("flags", LIMIT).await
+}
+
+async fn several(cluster: &Cluster, node: &Node) -> Result<()> {
+    let (pods, kubectl) = (cluster.pods(), &cluster.kubectl);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "many"},
+        "spec": {"selector": {"app": "many"}, "ports": [{"port": 80}]}});
+    kubectl.apply(&service.to_string()).await?;
+    let names = ["many-0", "many-1", "many-2"];
+    for name in names {
+        let mut manifest =
+            pod(name, node.agent.node(), json!([shell("main", &format!("echo of {name}; {SLEEP}"))]));
+        manifest["metadata"]["labels"] = json!({"app": "many"});
+        if name == "many-1" {
+            manifest["spec"]["containers"][0]["image"] = json!("registry.invalid/absent:1");
+        }
+        pods.create(manifest).await?;
+    }
+    for name in ["many-0", "many-2"] {
+        pods.wait_ready(name, LIMIT).await?;
+        kubectl
+            .run(&["logs", name, "--pod-running-timeout=20s", "--insecure-skip-tls-verify-backend"])
+            .await?;
+    }
+    pods.wait_waiting("many-1", "ImagePullBackOff", LIMIT).await?;
+
+    let good = "[pod/many-0/main] of many-0\n[pod/many-2/main] of many-2\n";
+    let bad = "container \"main\" in pod \"many-1\" is waiting to start";
+    let few = "you are attempting to follow 3 log streams, but maximum allowed concurrency is 2";
+    for (args, succeeds, expected) in [
+        (&["svc/many", "--all-pods"][..], false, bad),
+        (&["svc/many", "--all-pods", "--ignore-errors"], true, bad),
+        (&["svc/many", "--all-pods", "--ignore-errors"], true, good),
+        (&["-l", "app=many", "--prefix", "--ignore-errors"], true, good),
+        (&["-f", "-l", "app=many", "--max-log-requests=2"], false, few),
+    ] {
+        let out = kubectl.command()?.arg("logs").args(args).output().await?;
+        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        let told = expected.lines().all(|line| said.contains(line));
+        ensure!(out.status.success() == succeeds && told, "kubectl logs {args:?}: {}, {said}", out.status);
+    }
+    kubectl.run(&["delete", "service", "many"]).await?;
+    for name in names {
+        pods.delete(name, LIMIT).await?;
+    }
+    Ok(())
 }
 
 async fn follow(cluster: &Cluster, node: &Node) -> Result<()> {

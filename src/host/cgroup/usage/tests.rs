@@ -47,7 +47,7 @@ fn version_2_is_read() {
     assert_eq!((usage.memory, usage.working_set, usage.rss), (Some(1000), Some(600), Some(300)));
     assert_eq!((usage.memory_limit, usage.swap), (None, Some(5)));
     assert_eq!(usage.pressures.cpu.expect("pressure").some.total_micros, 3);
-    assert_eq!((usage.processes, usage.threads), (Some(3), Some(6)));
+    assert_eq!(usage.threads, Some(6));
     assert_eq!(
         (usage.cpu_quota_micros, usage.cpu_period_micros, usage.cpu_shares),
         (Some(-1), Some(100_000), Some(998))
@@ -56,10 +56,12 @@ fn version_2_is_read() {
     let device = Device { major: 8, minor: 0, read_bytes: 1, written_bytes: 2, reads: 3, writes: 4 };
     assert_eq!(usage.devices, [device]);
     let brief = cgroups.usage(Path::new("a"), Detail::CpuAndMemory).expect("usage");
-    assert_eq!((brief.processes, brief.threads, brief.pressures.cpu), (None, None, None));
+    assert_eq!((brief.threads, brief.pressures.cpu), (None, None));
     assert_eq!(cgroups.usage(Path::new("absent"), Detail::Summary), None);
     assert_eq!(cgroups.below(Path::new("a")), ["b"]);
-    assert_eq!(cgroups.a_process(Path::new("a")), Some(11));
+    let members = |at: &str| cgroups.members(Path::new(at));
+    assert_eq!(members("a"), Some(Members { count: 2, first: Some(11) }));
+    assert_eq!((members("a/b").map(|m| m.count), members("absent")), (Some(1), None));
 }
 
 #[test]

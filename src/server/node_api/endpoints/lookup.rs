@@ -28,7 +28,7 @@ pub(super) async fn running(
     of: &OfContainer,
 ) -> Result<(ContainerId, PodUid, Arc<Pod>), Refused> {
     let (uid, pod) = pod(node, &of.pod)?;
-    match node.runtime().running_container(&uid, &of.container).await {
+    match node.running(&uid, &of.container).await {
         Ok(Some(id)) => Ok((id, uid, pod)),
         Ok(None) => {
             Err(Box::new(text(StatusCode::NOT_FOUND, format!("container not found ({:?})\n", of.container))))
