@@ -8,6 +8,7 @@ mod layout;
 mod limits;
 mod names;
 mod removal;
+mod spot;
 mod systemd;
 mod usage;
 
@@ -21,7 +22,8 @@ use layout::Layout;
 pub use layout::Version;
 pub use limits::{Limits, shares_to_weight};
 use names::CgroupName;
-pub use usage::{Detail, Members};
+pub use spot::{Members, Spot};
+pub use usage::Detail;
 
 /// Guaranteed pods lie beside the cgroups of the two lesser classes.
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];

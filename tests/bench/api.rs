@@ -30,7 +30,8 @@ pub struct Peer {
     /// MB a second, one for each round.
     streamed: Vec<f64>,
     stream_cpu: f64,
-    pub exec: exec::Took,
+    /// With this pod alone, and with many more.
+    pub exec: Vec<exec::Took>,
     summary_cpu: f64,
     summary: Vec<f64>,
     rss: f64,
@@ -45,10 +46,12 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         Err(e) => println!("without a kubelet: {e:#}"),
     }
     streams(&cluster, &mut peers).await?;
-    let floor = exec::measure(&mut peers).await?;
+    let few = exec::measure(&mut peers).await?;
     connected(&mut peers).await?;
-    summaries(&cluster, &mut peers).await?;
-    print(&peers, &floor);
+    fill(&cluster, &peers).await?;
+    let many = exec::measure(&mut peers).await?;
+    summaries(&mut peers).await?;
+    print(&peers, &few, &many);
     Ok(())
 }
 
@@ -72,7 +75,7 @@ async fn join(cluster: &Cluster, dir: &std::path::Path, name: &'static str, numb
         containerd,
         streamed: vec![],
         stream_cpu: 0.0,
-        exec: exec::Took::default(),
+        exec: vec![],
         summary_cpu: 0.0,
         summary: vec![],
         rss: 0.0,
@@ -127,20 +130,27 @@ async fn connected(peers: &mut [Peer]) -> Result<()> {
     Ok(())
 }
 
-/// A summary every second, with many pods.
-async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
+/// As many pods on each, all of them Ready.
+async fn fill(cluster: &Cluster, peers: &[Peer]) -> Result<()> {
+    let count = setting("BENCH_PODS", 100);
+    println!("{count} pods on each");
+    let all = || peers.iter().flat_map(|p| (0..count).map(move |n| (p.name, format!("{}-{n}", p.name))));
+    for (node, name) in all() {
+        cluster.pods().create(pod(&name, node, json!([sleeper("main")]))).await?;
+    }
+    for (_, name) in all() {
+        cluster.pods().wait_ready(&name, LIMIT).await?;
+    }
+    // What follows the last start is nobody's cost.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+/// A summary every second.
+async fn summaries(peers: &mut [Peer]) -> Result<()> {
     let (count, rounds) = (setting("BENCH_PODS", 100), setting("BENCH_SUMMARIES", 20));
     for peer in peers.iter_mut() {
-        println!("{}: {count} pods, a summary a second", peer.name);
-        let names: Vec<String> = (0..count).map(|n| format!("{}-{n}", peer.name)).collect();
-        for name in &names {
-            cluster.pods().create(pod(name, peer.name, json!([sleeper("main")]))).await?;
-        }
-        for name in &names {
-            cluster.pods().wait_ready(name, LIMIT).await?;
-        }
-        // What follows the last start is not the summary's cost.
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        println!("{}: a summary a second", peer.name);
         let process = peer.process()?;
         let (before, began) = (cpu_seconds(process)?, Instant::now());
         tokio::time::sleep(Duration::from_secs(rounds.into())).await;
@@ -158,10 +168,6 @@ async fn summaries(cluster: &Cluster, peers: &mut [Peer]) -> Result<()> {
         ticks.tick().await;
         // All that the agent uses in that second: a kubelet measures in the background, whether asked or not.
         peer.summary_cpu = (cpu_seconds(process)? - before) / f64::from(rounds) * 1e3;
-        let now = kube::api::DeleteParams::default().grace_period(0);
-        for name in &names {
-            cluster.pods().api.delete(name, &now).await?;
-        }
     }
     Ok(())
 }
@@ -205,39 +211,40 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-type Value = fn(&Peer) -> f64;
+/// What it is, a peer's figure, and the runtime's own.
+type Row<'a> = (&'a str, &'a dyn Fn(&Peer) -> f64, Option<f64>);
 
-fn print(peers: &[Peer], floor: &exec::Took) {
-    let rows: [(&str, Value); 7] = [
-        ("log streaming, p50 (MB/s)", |p| median(&p.streamed)),
-        ("agent CPU of all streams (s)", |p| p.stream_cpu),
-        ("exec and its end, p50 (ms)", |p| median(&p.exec.whole)),
-        ("a character there and back, p50 (us)", |p| median(&p.exec.echoed)),
-        ("/stats/summary, p50 (ms)", |p| median(&p.summary)),
-        ("agent CPU, a summary a second (ms)", |p| p.summary_cpu),
-        ("RSS, 50 followers, 50 forwards (MiB)", |p| p.rss),
+fn print(peers: &[Peer], few: &exec::Took, many: &exec::Took) {
+    let exec = |p: &Peer, at: usize| p.exec.get(at).map_or(f64::NAN, |took| median(&took.whole));
+    let echo = |p: &Peer, at: usize| p.exec.get(at).map_or(f64::NAN, |took| median(&took.echoed));
+    let rows: [Row; 9] = [
+        ("log streaming, p50 (MB/s)", &|p| median(&p.streamed), None),
+        ("agent CPU of all streams (s)", &|p| p.stream_cpu, None),
+        ("exec and its end, p50 (ms)", &|p| exec(p, 0), Some(median(&few.whole))),
+        ("the same with many pods (ms)", &|p| exec(p, 1), Some(median(&many.whole))),
+        ("a character there and back, p50 (us)", &|p| echo(p, 0), Some(median(&few.echoed))),
+        ("the same with many pods (us)", &|p| echo(p, 1), Some(median(&many.echoed))),
+        ("/stats/summary, p50 (ms)", &|p| median(&p.summary), None),
+        ("agent CPU, a summary a second (ms)", &|p| p.summary_cpu, None),
+        ("RSS, 50 followers, 50 forwards (MiB)", &|p| p.rss, None),
     ];
     println!();
-    for (what, value) in rows {
+    for (what, value, floor) in rows {
         print!("{what:<40}");
         peers.iter().for_each(|p| print!("{:>12} {:>9.2}", p.name, value(p)));
-        println!();
+        println!("{}", floor.map(|f| format!("   the runtime alone {f:>9.2}")).unwrap_or_default());
     }
-    println!(
-        "the runtime alone: exec {:.2} ms, a character {:.0} us",
-        median(&floor.whole),
-        median(&floor.echoed)
-    );
     let [own, peer] = peers else {
         println!("missing in this run: kubelet");
         return;
     };
-    let ratio = |value: Value| value(own) / value(peer);
     let verdicts = [
-        ("streaming, times the kubelet's", ratio(|p| median(&p.streamed)), 1.0, true),
-        ("exec round trip, times the kubelet's", ratio(|p| median(&p.exec.echoed)), 0.7, false),
-        ("exec to its end, times the kubelet's", ratio(|p| median(&p.exec.whole)), 0.7, false),
-        ("CPU with summaries, times the kubelet's", ratio(|p| p.summary_cpu), 0.3, false),
+        ("streaming, times the kubelet's", median(&own.streamed) / median(&peer.streamed), 1.0, true),
+        ("exec to its end, times the kubelet's", exec(own, 0) / exec(peer, 0), 0.7, false),
+        ("the same with many pods", exec(own, 1) / exec(peer, 1), 0.7, false),
+        ("exec round trip, times the kubelet's", echo(own, 0) / echo(peer, 0), 0.7, false),
+        ("the same with many pods", echo(own, 1) / echo(peer, 1), 0.7, false),
+        ("CPU with summaries, times the kubelet's", own.summary_cpu / peer.summary_cpu, 0.3, false),
         ("RSS with 100 connected (MiB)", own.rss, 40.0, false),
     ];
     for (what, value, reach, at_least) in verdicts {

@@ -22,9 +22,10 @@ pub struct Took {
 trait Both: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Both for T {}
 
-/// By turns; the floor's figures are returned, the others are put where they belong.
+/// By turns; the floor's figures are returned, a peer's are added to its own.
 pub async fn measure(peers: &mut [Peer]) -> Result<Took> {
     let mut took = Took::default();
+    peers.iter_mut().for_each(|p| p.exec.push(Took::default()));
     let floor = Floor::new(peers.first().context("nobody to be measured")?).await?;
     let rounds = setting("BENCH_EXECS", 40);
     println!("{rounds} commands");
@@ -33,7 +34,7 @@ pub async fn measure(peers: &mut [Peer]) -> Result<Took> {
         for peer in peers.iter_mut() {
             let path = format!("/exec/default/{}-log/main?command=true&output=1&error=1", peer.name);
             let time = whole(async || Ok(Box::new(peer.websocket(&path).await?) as Box<dyn Both>)).await?;
-            peer.exec.whole.push(time);
+            peer.exec.last_mut().context("nowhere to put it")?.whole.push(time);
         }
     }
     let rounds = setting("BENCH_ECHOES", 3000);
@@ -44,7 +45,7 @@ pub async fn measure(peers: &mut [Peer]) -> Result<Took> {
         open.push(Box::new(peer.websocket(&path).await?));
     }
     for _ in 0..rounds {
-        let all = std::iter::once(&mut took).chain(peers.iter_mut().map(|p| &mut p.exec));
+        let all = std::iter::once(&mut took).chain(peers.iter_mut().filter_map(|p| p.exec.last_mut()));
         for (took, stream) in all.zip(&mut open) {
             let began = Instant::now();
             websocket::say(stream, b"x").await?;

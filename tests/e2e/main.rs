@@ -24,6 +24,12 @@ const CLUSTER: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniRefe
 
 /// The longest first, since two run at a time.
 const SUITES: &[Definition] = &[
+    Definition {
+        name: "machine",
+        needs: &[&[Part::Machine]],
+        wants: &[],
+        body: |s| Box::pin(machine::body(s)),
+    },
     Definition { name: "deployment", needs: CLUSTER, wants: &[], body: |s| Box::pin(deployment::body(s)) },
     Definition { name: "features", needs: CLUSTER, wants: &[], body: |s| Box::pin(features::body(s)) },
     Definition {
@@ -49,12 +55,6 @@ const SUITES: &[Definition] = &[
         body: |s| Box::pin(overlay::beside_flanneld(s)),
     },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
-    Definition {
-        name: "machine",
-        needs: &[&[Part::Machine]],
-        wants: &[],
-        body: |s| Box::pin(machine::body(s)),
-    },
     Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
     Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
     Definition { name: "rig", needs: CLUSTER, wants: &[], body: |s| Box::pin(rig::body(s)) },

@@ -71,6 +71,8 @@ impl NodeApi {
             None => builder.with_no_client_auth(),
         };
         let stream = TcpStream::connect((self.host, self.port)).await?;
+        // As kubectl, the apiserver and curl do.
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from(self.host)?;
         Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }

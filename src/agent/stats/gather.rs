@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use keelson_core::stats::Usage;
 use keelson_core::stats::report::{ContainerReport, NodeReport, PodReport, Report};
-use keelson_host::cgroup::Detail;
+use keelson_host::cgroup::{Detail, Spot};
 use keelson_host::stats::{filesystem, interfaces_of, own_cgroup, read_node};
 
 use crate::context::Context;
@@ -62,15 +62,17 @@ fn system(ctx: &Context) -> Vec<(&'static str, Usage)> {
 
 fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
     let path = ctx.cgroups.pod_place(&record.uid, record.qos)?;
-    let mut usage = ctx.cgroups.usage(&path, detail)?;
-    let below = ctx.cgroups.below(&path);
+    let mut spot = ctx.cgroups.at(&path);
+    let mut usage = spot.usage("", detail)?;
+    let below = spot.below();
     let sandbox = record.sandbox.as_ref()?;
     let mut containers = Vec::new();
     for c in record.running() {
-        let Some(own) = find(&below, c.id.as_str()).map(|name| path.join(name)) else { continue };
-        let Some(mut usage) = ctx.cgroups.usage(&own, detail) else { continue };
+        let Some(name) = find(&below, c.id.as_str()) else { continue };
+        let Some(mut usage) = spot.usage(name, detail) else { continue };
+        let own = path.join(name);
         if detail == Detail::Everything {
-            usage.processes = processes(ctx, &own, &ctx.cgroups.below(&own)).map(|(count, _)| count);
+            usage.processes = all_processes(&mut ctx.cgroups.at(&own));
         }
         containers.push(ContainerReport {
             id: c.id.to_string(),
@@ -85,13 +87,16 @@ fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
     containers.reverse(); // oldest first
     let mut interfaces = None;
     if detail > Detail::CpuAndMemory {
-        let found = processes(ctx, &path, &below);
-        usage.processes = found.as_ref().map(|(count, _)| *count);
-        // The sandbox's process holds the network of all containers.
-        interfaces = found.filter(|_| !sandbox.host_network).and_then(|(_, firsts)| {
-            let at = below.iter().position(|name| name.contains(sandbox.id.as_str()))?;
-            interfaces_of(PROC.as_ref(), *firsts.get(at)?.as_ref()?)
-        });
+        let mut processes = 0;
+        for name in &below {
+            let found = spot.members(name).unwrap_or_default();
+            processes += found.count;
+            // The sandbox's process holds the network of all containers.
+            if !sandbox.host_network && name.contains(sandbox.id.as_str()) {
+                interfaces = found.first.and_then(|process| interfaces_of(PROC.as_ref(), process));
+            }
+        }
+        usage.processes = Some(processes);
     }
     Some(PodReport {
         uid: record.uid.to_string(),
@@ -105,16 +110,11 @@ fn pod(ctx: &Context, record: &PodRecord, detail: Detail) -> Option<PodReport> {
     })
 }
 
-/// How many processes a cgroup and those directly below it have, and the first one of each of the latter.
-fn processes(ctx: &Context, path: &Path, below: &[String]) -> Option<(u64, Vec<Option<u32>>)> {
-    let mut count = ctx.cgroups.members(path)?.count;
-    let members = |name: &String| ctx.cgroups.members(&path.join(name)).unwrap_or_default();
-    let firsts = below.iter().map(members).map(|found| {
-        count += found.count;
-        found.first
-    });
-    let firsts = firsts.collect();
-    Some((count, firsts))
+/// Of a container, whose processes may be in cgroups of their own below it.
+fn all_processes(spot: &mut Spot) -> Option<u64> {
+    let own = spot.members("")?.count;
+    let below = spot.below();
+    Some(own + below.iter().filter_map(|name| spot.members(name)).map(|found| found.count).sum::<u64>())
 }
 
 /// Runtimes name a container's cgroup by its id, with something around it that differs: `ID`, `cri-containerd-ID.scope`,

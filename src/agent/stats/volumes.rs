@@ -12,6 +12,9 @@ use keelson_host::stats::{filesystem, tree_usage};
 /// Larger volumes are shown smaller than they are; counting further would hold up whoever asks.
 const MOST_ENTRIES: usize = 1_000_000;
 
+/// The kinds whose files the agent keeps.
+const COUNTED: [&str; 5] = ["empty-dir", "configmap", "secret", "projected", "downward-api"];
+
 /// Sizes of volumes that were asked for lately.
 #[derive(Default)]
 pub(super) struct Sizes(Mutex<Known>);
@@ -30,9 +33,13 @@ pub(super) struct Found {
 /// Those that a pod has on disk. `lasts` is how long a size may be believed.
 pub(super) fn of_pod(volumes: &Path, root_device: Option<u64>, sizes: &Sizes, lasts: Duration) -> Vec<Found> {
     let mut found = Vec::new();
-    for plugin in ["empty-dir", "configmap", "secret", "projected", "downward-api"] {
-        let dir = volumes.join(format!("kubernetes.io~{plugin}"));
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+    for plugin in fs::read_dir(volumes).into_iter().flatten().flatten() {
+        let name = plugin.file_name();
+        if !name.to_str().and_then(|n| n.strip_prefix("kubernetes.io~")).is_some_and(|n| COUNTED.contains(&n))
+        {
+            continue;
+        }
+        for entry in fs::read_dir(plugin.path()).into_iter().flatten().flatten() {
             let (path, Ok(name)) = (entry.path(), entry.file_name().into_string()) else { continue };
             let Some(whole) = filesystem(&path) else { continue };
             let own = is_mount(&path, root_device);

@@ -1,13 +1,11 @@
 //! What a cgroup uses, read from its files when somebody asks. Both versions give the same values here.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use keelson_core::stats::Usage;
 use keelson_core::stats::usage::{Device, pressure};
 
-use super::layout::Layout;
+use super::spot::Spot;
 use super::{Cgroups, Version};
 
 /// How much is read. Every file costs a few system calls, and there are many cgroups.
@@ -20,55 +18,37 @@ pub enum Detail {
     Everything,
 }
 
-/// The processes of a cgroup.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Members {
-    pub count: u64,
-    pub first: Option<u32>,
-}
-
 /// A limit above this is none: the kernel's "unlimited" is the largest number of pages.
 const UNLIMITED: u64 = 1 << 62;
 /// The kernel's unit of accounted user and system time on every architecture that runs containers: 1/100 s.
 const TICK_NANOS: u64 = 10_000_000;
-/// No file of a cgroup that is read here is longer.
-const LONGEST_FILE: u64 = 64 << 10;
-const USUAL_FILE: usize = 4 << 10;
 
 impl Cgroups {
     /// What the cgroup at a path below the hierarchies uses. `None` if there is no such cgroup.
     pub fn usage(&self, relative: &Path, detail: Detail) -> Option<Usage> {
-        let mut reader = Reader { layout: &self.layout, relative, text: String::new() };
-        let usage = match self.layout.version {
+        self.at(relative).usage("", detail)
+    }
+}
+
+impl Spot<'_> {
+    /// What the cgroup of that name below this one uses, or this one itself if it is empty.
+    pub fn usage(&mut self, below: &str, detail: Detail) -> Option<Usage> {
+        let version = self.version();
+        let mut reader = Reader { spot: self, below };
+        let usage = match version {
             Version::V1 => reader.v1(detail),
             Version::V2 => reader.v2(detail),
         };
         (usage.cpu_nanos.is_some() || usage.memory.is_some()).then_some(usage)
     }
-
-    /// The names of the cgroups directly below one.
-    pub fn below(&self, relative: &Path) -> Vec<String> {
-        let tree = self.layout.of("memory").or(self.layout.hierarchies.first());
-        tree.and_then(|h| super::layout::subdirectories(&h.path.join(relative)).ok()).unwrap_or_default()
-    }
-
-    /// Who is in a cgroup itself, those below it left out.
-    pub fn members(&self, relative: &Path) -> Option<Members> {
-        let tree = self.layout.of("memory").or(self.layout.hierarchies.first())?;
-        let mut text = String::new();
-        read(&tree.path.join(relative).join("cgroup.procs"), &mut text)?;
-        let first = text.lines().next().and_then(|line| line.parse().ok());
-        Some(Members { count: text.lines().count() as u64, first })
-    }
 }
 
-struct Reader<'a> {
-    layout: &'a Layout,
-    relative: &'a Path,
-    text: String,
+struct Reader<'a, 'b> {
+    spot: &'a mut Spot<'b>,
+    below: &'a str,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn v2(&mut self, detail: Detail) -> Usage {
         let mut usage = Usage::default();
         if let Some(text) = self.file("cpu", "cpu.stat") {
@@ -82,14 +62,20 @@ impl Reader<'_> {
         }
         usage.memory = self.number("memory", "memory.current");
         if let Some(text) = self.file("memory", "memory.stat") {
-            let inactive = value(text, "inactive_file").unwrap_or(0);
-            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive));
-            usage.rss = value(text, "anon");
-            usage.cache = value(text, "file");
-            usage.mapped_file = value(text, "file_mapped");
-            usage.kernel = value(text, "kernel");
-            usage.page_faults = value(text, "pgfault");
-            usage.major_page_faults = value(text, "pgmajfault");
+            let inactive;
+            [
+                inactive,
+                usage.rss,
+                usage.cache,
+                usage.mapped_file,
+                usage.kernel,
+                usage.page_faults,
+                usage.major_page_faults,
+            ] = values(
+                text,
+                ["inactive_file", "anon", "file", "file_mapped", "kernel", "pgfault", "pgmajfault"],
+            );
+            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive.unwrap_or(0)));
         }
         usage.memory_limit = self.limit("memory", "memory.max");
         usage.swap = self.number("memory", "memory.swap.current");
@@ -122,16 +108,32 @@ impl Reader<'_> {
         let mut usage = Usage { cpu_nanos: self.number("cpuacct", "cpuacct.usage"), ..Usage::default() };
         usage.memory = self.number("memory", "memory.usage_in_bytes");
         if let Some(text) = self.file("memory", "memory.stat") {
-            let inactive = value(text, "total_inactive_file").unwrap_or(0);
-            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive));
-            usage.rss = value(text, "total_rss");
-            usage.cache = value(text, "total_cache");
-            usage.mapped_file = value(text, "total_mapped_file");
-            usage.page_faults = value(text, "total_pgfault");
-            usage.major_page_faults = value(text, "total_pgmajfault");
-            // Only there where swap is accounted.
-            usage.swap = value(text, "total_swap");
-            usage.memory_limit = value(text, "hierarchical_memory_limit").filter(|n| *n < UNLIMITED);
+            let (inactive, limit);
+            // Swap is only there where it is accounted.
+            [
+                inactive,
+                usage.rss,
+                usage.cache,
+                usage.mapped_file,
+                usage.page_faults,
+                usage.major_page_faults,
+                usage.swap,
+                limit,
+            ] = values(
+                text,
+                [
+                    "total_inactive_file",
+                    "total_rss",
+                    "total_cache",
+                    "total_mapped_file",
+                    "total_pgfault",
+                    "total_pgmajfault",
+                    "total_swap",
+                    "hierarchical_memory_limit",
+                ],
+            );
+            usage.working_set = usage.memory.map(|m| m.saturating_sub(inactive.unwrap_or(0)));
+            usage.memory_limit = limit.filter(|n| *n < UNLIMITED);
         }
         if detail == Detail::Everything {
             if let Some(text) = self.file("cpuacct", "cpuacct.stat") {
@@ -169,9 +171,7 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, controller: &str, name: &str) -> Option<&str> {
-        let path: PathBuf = self.layout.of(controller)?.path.join(self.relative).join(name);
-        read(&path, &mut self.text)?;
-        Some(&self.text)
+        self.spot.file(self.below, controller, name)
     }
 
     fn number(&mut self, controller: &str, name: &str) -> Option<u64> {
@@ -183,17 +183,20 @@ impl Reader<'_> {
     }
 }
 
-fn read(path: &Path, text: &mut String) -> Option<()> {
-    text.clear();
-    // With room for the whole file at once, it takes two reads instead of ten.
-    text.reserve(USUAL_FILE);
-    File::open(path).ok()?.take(LONGEST_FILE).read_to_string(text).ok()?;
-    Some(())
+/// The numbers behind keys in lines of `key number`.
+fn values<const N: usize>(text: &str, keys: [&str; N]) -> [Option<u64>; N] {
+    let mut found = [None; N];
+    for (key, number) in text.lines().filter_map(|line| line.split_once(' ')) {
+        if let Some(at) = keys.iter().position(|k| *k == key) {
+            found[at] = number.trim().parse().ok();
+        }
+    }
+    found
 }
 
-/// The number behind a key in lines of `key number`.
 fn value(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    let [found] = values(text, [key]);
+    found
 }
 
 /// The inverse of what the kubelet and the runtimes do with shares.

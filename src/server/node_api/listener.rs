@@ -216,6 +216,9 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Pa
         () = shutdown.cancelled() => return,
     };
     let Ok(Ok(stream)) = handshake else { return };
+    // Nothing of ours follows the handshake that could carry its acknowledgement, and a client that does not send before it
+    // has one would wait for the kernel's 40 ms.
+    let _ = rustix::net::sockopt::set_tcp_quickack(stream.get_ref().0, true);
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|c| c.clone().into_owned()).collect();
     let peer = Arc::new(Peer { certificates, seat });

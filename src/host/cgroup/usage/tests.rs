@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::cgroup::{Driver, Settings};
+use crate::cgroup::{Driver, Members, Settings};
 use crate::testing;
 
 fn put(root: &Path, file: &str, text: &str) {
@@ -58,10 +58,11 @@ fn version_2_is_read() {
     let brief = cgroups.usage(Path::new("a"), Detail::CpuAndMemory).expect("usage");
     assert_eq!((brief.threads, brief.pressures.cpu), (None, None));
     assert_eq!(cgroups.usage(Path::new("absent"), Detail::Summary), None);
-    assert_eq!(cgroups.below(Path::new("a")), ["b"]);
-    let members = |at: &str| cgroups.members(Path::new(at));
-    assert_eq!(members("a"), Some(Members { count: 2, first: Some(11) }));
-    assert_eq!((members("a/b").map(|m| m.count), members("absent")), (Some(1), None));
+    let mut spot = cgroups.at(Path::new("a"));
+    assert_eq!(spot.below(), ["b"]);
+    assert_eq!(spot.members(""), Some(Members { count: 2, first: Some(11) }));
+    assert_eq!((spot.members("b").map(|m| m.count), spot.members("absent")), (Some(1), None));
+    assert_eq!(spot.usage("b", Detail::Summary), None, "a cgroup without figures");
 }
 
 #[test]
