@@ -12,6 +12,7 @@ use keelson_core::stats::report::Report;
 use keelson_core::stats::summary::Summary;
 use keelson_host::cgroup::Detail;
 
+use self::summary::Told;
 use crate::context::Context;
 
 /// What is kept between two questions: samples to compare with, and sizes that cost much to find out.
@@ -26,13 +27,23 @@ pub struct Memory {
 /// One look at everything.
 pub async fn report(ctx: &Arc<Context>, detail: Detail) -> Option<Report> {
     let _turn = ctx.stats.turn.lock().await;
-    let ctx = ctx.clone();
-    tokio::task::spawn_blocking(move || gather::gather(&ctx, detail)).await.ok()
+    look(ctx, detail).await
 }
 
 /// What /stats/summary answers.
 pub async fn summary(ctx: &Arc<Context>, only_cpu_and_memory: bool) -> Option<Summary> {
-    let detail = if only_cpu_and_memory { Detail::CpuAndMemory } else { Detail::Summary };
-    let report = report(ctx, detail).await?;
-    Some(summary::build(ctx, report, only_cpu_and_memory).await)
+    let turn = ctx.stats.turn.lock().await;
+    let (report, told) = if only_cpu_and_memory {
+        (look(ctx, Detail::CpuAndMemory).await, Told::default())
+    } else {
+        // The runtime takes its time, which is enough to look at everything else.
+        futures::join!(look(ctx, Detail::Summary), summary::ask(ctx))
+    };
+    drop(turn);
+    Some(summary::build(ctx, report?, told, only_cpu_and_memory).await)
+}
+
+async fn look(ctx: &Arc<Context>, detail: Detail) -> Option<Report> {
+    let ctx = ctx.clone();
+    tokio::task::spawn_blocking(move || gather::gather(&ctx, detail)).await.ok()
 }

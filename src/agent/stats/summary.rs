@@ -21,15 +21,14 @@ use crate::context::Context;
 /// What only the runtime can tell, by container id: bytes and inodes of the writable layer, and its own measure of the
 /// processor in use.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     layers: HashMap<String, (Option<u64>, Option<u64>)>,
     rates: HashMap<String, u64>,
     image_fs: Option<Filesystem>,
     container_fs: Option<Filesystem>,
 }
 
-pub(super) async fn build(ctx: &Arc<Context>, report: Report, brief: bool) -> Summary {
-    let told = if brief { Told::default() } else { ask(ctx).await };
+pub(super) async fn build(ctx: &Arc<Context>, report: Report, told: Told, brief: bool) -> Summary {
     let ctx = ctx.clone();
     let built =
         tokio::task::spawn_blocking(move || Builder { ctx: &ctx, told, brief, report: &report }.build())
@@ -38,7 +37,7 @@ pub(super) async fn build(ctx: &Arc<Context>, report: Report, brief: bool) -> Su
     built.unwrap_or_else(|_| Summary { node: empty_node(), pods: vec![] })
 }
 
-async fn ask(ctx: &Context) -> Told {
+pub(super) async fn ask(ctx: &Context) -> Told {
     let mut told = Told::default();
     let (stats, images) = futures::join!(ctx.runtime.list_container_stats(None), ctx.runtime.image_fs_info());
     for stats in stats.unwrap_or_default() {
