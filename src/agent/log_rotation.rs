@@ -12,6 +12,7 @@ use keelson_core::ids::ContainerId;
 use keelson_core::logs::rotation::{Growth, next_look};
 use keelson_cri::Runtime;
 use keelson_host::logs::{Rotation, size};
+use tokio::task::JoinHandle;
 
 use crate::context::Context;
 use crate::inventory::Inventory;
@@ -60,6 +61,8 @@ struct Log {
     due: Instant,
     /// The size at the last look, and when that was.
     last: Option<(u64, Instant)>,
+    /// Older files are being compressed, which a log that fills quickly does not wait for.
+    compressing: Option<JoinHandle<()>>,
 }
 
 impl Keeper<'_> {
@@ -107,7 +110,7 @@ impl Keeper<'_> {
                     let grown = size.checked_sub(before).map(|bytes| Growth { bytes, during: now - at });
                     log.last = Some((size, now));
                     if size >= self.limits.max_size {
-                        full.push((id, path, grown));
+                        full.push((id, path, grown, log.compressing.take()));
                     } else {
                         log.due = now + next_look(size, self.limits.max_size, grown, self.limits.interval);
                     }
@@ -118,10 +121,20 @@ impl Keeper<'_> {
             }
         }
         let mut rotations = stream::iter(full)
-            .map(|(id, path, grown)| async move { (self.rotate(&id, &path).await, id, grown) })
+            .map(|(id, path, grown, compressing)| async move {
+                if let Some(compressing) = compressing {
+                    let _ = compressing.await;
+                }
+                (self.rotate(&id, &path).await, id, path, grown)
+            })
             .buffer_unordered(self.limits.workers);
-        while let Some((done, id, grown)) = rotations.next().await {
-            let Some(log) = logs.get_mut(&id).filter(|_| done) else { continue };
+        while let Some((done, id, path, grown)) = rotations.next().await {
+            let (Some(log), Some(rotation)) = (logs.get_mut(&id), done) else { continue };
+            log.compressing = Some(tokio::task::spawn_blocking(move || {
+                if let Err(error) = rotation.compress() {
+                    tracing::warn!(log = %path.display(), %error, "an older log was not compressed");
+                }
+            }));
             // How quickly the last one filled tells when to look at the new one.
             let now = Instant::now();
             log.last = Some((0, now));
@@ -129,7 +142,7 @@ impl Keeper<'_> {
         }
     }
 
-    async fn rotate(&self, id: &ContainerId, path: &Path) -> bool {
+    async fn rotate(&self, id: &ContainerId, path: &Path) -> Option<Rotation> {
         let (root, log, files) = (self.root.clone(), path.to_owned(), self.limits.max_files);
         let begun =
             tokio::task::spawn_blocking(move || Rotation::begin(&root, &log, files, Timestamp::now())).await;
@@ -137,19 +150,19 @@ impl Keeper<'_> {
             Ok(Ok(rotation)) => rotation,
             Ok(Err(error)) => {
                 tracing::warn!(container = %id, log = %path.display(), %error, "log not rotated");
-                return false;
+                return None;
             }
-            Err(_) => return false,
+            Err(_) => return None,
         };
         let Err(error) = self.runtime.reopen_log(id).await else {
             self.metrics.log_rotated();
-            return true;
+            return Some(rotation);
         };
         tracing::warn!(container = %id, log = %path.display(), %error, "log not rotated: the runtime did not reopen it");
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || rotation.undo()).await {
             tracing::warn!(log = %path.display(), %error, "the log could not be put back");
         }
-        false
+        None
     }
 
     async fn reopen(&self, id: &ContainerId, path: &Path) {
@@ -169,6 +182,7 @@ fn follow(inventory: &Inventory, logs: &mut HashMap<ContainerId, Log>) {
                 since: Instant::now(),
                 due: Instant::now() + FIRST_LOOK,
                 last: None,
+                compressing: None,
             });
             logs.insert(c.id.clone(), log);
         }

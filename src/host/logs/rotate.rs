@@ -18,23 +18,27 @@ pub struct Rotation {
     dir: LogDir,
     name: String,
     aside: String,
+    /// Files of earlier rotations that are still plain.
+    older: Vec<String>,
 }
 
 impl Rotation {
-    /// Clears up, compresses older files and moves the log aside. From here until the runtime has reopened the log it
-    /// writes to the file under its new name, so nothing is lost.
+    /// Clears up and moves the log aside. From here until the runtime has reopened the log it writes to the file under its
+    /// new name, so nothing is lost.
     pub fn begin(root: &Path, log: &Path, max_files: usize, now: Timestamp) -> io::Result<Self> {
         let (dir, name) = LogDir::of(root, log)?;
         let plan = rotation::plan(&name, &dir.names(&name)?, max_files, now);
         for old in &plan.remove {
             remove(&dir, old)?;
         }
-        for plain in &plan.compress {
-            compress(&dir, plain)?;
-        }
         // Never over another file: what stood there would be lost.
         rustix::fs::renameat_with(dir.fd(), &name, dir.fd(), &plan.aside, RenameFlags::NOREPLACE)?;
-        Ok(Self { dir, name, aside: plan.aside })
+        Ok(Self { dir, name, aside: plan.aside, older: plan.compress })
+    }
+
+    /// The runtime has reopened the log: compresses older files. The next rotation of this log must wait for it.
+    pub fn compress(self) -> io::Result<()> {
+        self.older.iter().try_for_each(|plain| compress(&self.dir, plain))
     }
 
     /// The runtime could not reopen the log: puts it back, to be tried again later.

@@ -10,6 +10,11 @@ fn now(second: u8) -> Timestamp {
     format!("2026-01-02T03:04:{second:02}Z").parse().expect("time")
 }
 
+/// As far as this side of it goes: the runtime has reopened the log at once.
+fn rotate(root: &Path, log: &Path, max_files: usize, second: u8) {
+    Rotation::begin(root, log, max_files, now(second)).expect("rotate").compress().expect("compress");
+}
+
 #[test]
 fn files_are_moved_compressed_and_removed() {
     let temp = testing::dir();
@@ -26,7 +31,7 @@ fn files_are_moved_compressed_and_removed() {
     };
     for round in 1..=4u8 {
         fs::write(&log, format!("round {round}\n")).expect("write");
-        Rotation::begin(temp.path(), &log, 4, now(round)).expect("rotate");
+        rotate(temp.path(), &log, 4, round);
     }
     assert_eq!(
         listed(),
@@ -42,7 +47,7 @@ fn files_are_moved_compressed_and_removed() {
     fs::write(dir.join("0.log.20260102-030404.tmp"), "half").expect("write");
     fs::write(dir.join("0.log.20260102-030403"), "round 3\n").expect("write");
     fs::write(&log, "round 5\n").expect("write");
-    Rotation::begin(temp.path(), &log, 4, now(5)).expect("rotate");
+    rotate(temp.path(), &log, 4, 5);
     assert_eq!(listed(), ["0.log.20260102-030403.gz", "0.log.20260102-030404.gz", "0.log.20260102-030405"]);
 }
 
@@ -69,18 +74,18 @@ fn a_file_that_is_still_written_to_is_not_compressed() {
     fs::create_dir_all(&dir).expect("mkdir");
     let log = dir.join("0.log");
     let mut slow = fs::File::create(&log).expect("create");
-    Rotation::begin(temp.path(), &log, 5, now(1)).expect("rotate");
+    rotate(temp.path(), &log, 5, 1);
     fs::write(&log, "two").expect("write");
     if writers(&fs::File::open(&log).expect("open")) == Writers::Unknown {
         println!("left out: no leases here");
         return;
     }
-    Rotation::begin(temp.path(), &log, 5, now(2)).expect("rotate");
+    rotate(temp.path(), &log, 5, 2);
     slow.write_all(b"late").expect("write");
     drop(slow);
     assert_eq!(fs::read_to_string(dir.join("0.log.20260102-030401")).expect("still there"), "late");
     fs::write(&log, "three").expect("write");
-    Rotation::begin(temp.path(), &log, 5, now(3)).expect("rotate");
+    rotate(temp.path(), &log, 5, 3);
     assert!(dir.join("0.log.20260102-030401.gz").exists());
 }
 
