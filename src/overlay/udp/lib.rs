@@ -10,6 +10,7 @@
 //!
 //! Architecture invariant: nothing is heard but what a peer sends from its own endpoint, with a source in its own lease.
 
+mod carry_loop;
 mod checksum;
 mod counters;
 mod error;

@@ -1,4 +1,4 @@
-//! A running path: the device, the sockets, and a pair of threads for each queue.
+//! A running path: the device, the sockets, and a thread for each queue.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -9,13 +9,12 @@ use std::time::Instant;
 use keelson_netkit::{IfIndex, IfName, IpNet};
 use rustix::io::Errno;
 
+use crate::carry_loop::CarryLoop;
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
 use crate::icmp::Pace;
 use crate::peer::PeerCounters;
 use crate::peers::Peers;
-use crate::receive_loop::ReceiveLoop;
-use crate::send_loop::SendLoop;
 use crate::shared::{Handle, Queue, Shared};
 use crate::socket::{self, Icmp};
 use crate::sys::tun;
@@ -30,7 +29,7 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// This host's own subnets; what is not for them does not come in. Empty: everything does.
     pub subnets: Vec<IpNet>,
-    /// How many queues, each with two threads. None: half as many as there are cores, from one to four.
+    /// How many queues, each with a thread. None: half as many as there are cores, from one to four.
     pub queues: Option<usize>,
 }
 
@@ -96,13 +95,9 @@ impl Path {
 
     fn start_threads(&mut self, config: &Config, udp: bool) -> Result<(), Error> {
         for (n, queue) in self.queues.clone().into_iter().enumerate() {
-            let sent = Arc::clone(&queue);
-            self.start_thread(format!("overlay-out-{n}"), move |shared, tally| {
-                SendLoop::new(shared, &sent, tally).run()
-            })?;
             let own = config.subnets.clone();
-            self.start_thread(format!("overlay-in-{n}"), move |shared, tally| {
-                ReceiveLoop::new(shared, &queue, tally, &own, udp).run()
+            self.start_thread(format!("overlay-{n}"), move |shared, tally| {
+                CarryLoop::new(shared, &queue, tally, &own, udp).run()
             })?;
         }
         Ok(())

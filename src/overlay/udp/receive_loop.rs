@@ -1,4 +1,4 @@
-//! The thread that receives from peers and writes to the device.
+//! Receives from peers and writes to the device.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,6 @@ use crate::outbound::Outcome;
 use crate::peers::Table;
 use crate::shared::{Handle, Queue};
 use crate::sys::receive::{Receive, Received, SLOT};
-use crate::wait::Woken;
 
 /// How many datagrams, each perhaps many put together, one call receives.
 const SLOTS: usize = 16;
@@ -45,25 +44,8 @@ impl<'a> ReceiveLoop<'a> {
         }
     }
 
-    /// Runs until the end is asked for. An error means that the device or the socket is gone.
-    pub fn run(&mut self) -> Result<(), Errno> {
-        let queue = self.queue;
-        loop {
-            let mut idle = true;
-            for socket in queue.sockets() {
-                idle &= self.batch(socket)?;
-            }
-            if self.shared.stop.is_asked() {
-                return Ok(());
-            }
-            if idle && self.shared.stop.wait_for(queue.sockets())? == Woken::Stopped {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Receives once and writes it all. True when nothing was there.
-    fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    /// Receives once and writes it all. An error means that the device or the socket is gone.
+    pub fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let count = match self.receive.receive(socket, &mut self.arena, self.slots) {
             Ok(count) => count,
             Err(error) => {
@@ -71,9 +53,8 @@ impl<'a> ReceiveLoop<'a> {
                 // Errors of datagrams that were sent are told to whoever reads, once each.
                 self.shared.note_refusals(socket, &self.shared.peers.load());
                 return match errno {
-                    Errno::AGAIN => Ok(true),
                     Errno::BADF | Errno::NOTSOCK => Err(errno),
-                    _ => Ok(false),
+                    _ => Ok(()),
                 };
             }
         };
@@ -88,7 +69,7 @@ impl<'a> ReceiveLoop<'a> {
         }
         self.write()?;
         self.slots = if bytes > LARGE * count { LARGE_SLOTS } else { SLOTS };
-        Ok(false)
+        Ok(())
     }
 
     fn take(&mut self, table: &Table, slot: usize, received: Received) -> Result<(), Errno> {

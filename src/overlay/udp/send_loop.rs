@@ -1,7 +1,7 @@
-//! The thread that reads from the device and sends to peers.
+//! Reads from the device and sends to peers.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, read};
 
@@ -12,7 +12,6 @@ use crate::peers::Table;
 use crate::shared::{Handle, Queue};
 use crate::socket;
 use crate::sys::send::{Datagrams, Send};
-use crate::wait::Woken;
 
 pub struct SendLoop<'a> {
     shared: &'a Handle,
@@ -32,22 +31,8 @@ impl<'a> SendLoop<'a> {
         SendLoop { shared, queue, tally, outbound: Outbound::new(), send: Send::default() }
     }
 
-    /// Runs until the end is asked for. An error means that the device is gone.
-    pub fn run(&mut self) -> Result<(), Errno> {
-        loop {
-            // While a batch was sent more may have come, so only a look that found nothing leads to waiting.
-            let idle = self.batch()? == 0;
-            if self.shared.stop.is_asked() {
-                return Ok(());
-            }
-            if idle && self.shared.stop.wait_for([self.queue.device.as_fd()].into_iter())? == Woken::Stopped {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Reads until there is nothing more or no more room, and sends it all. Tells how many packets were read.
-    fn batch(&mut self) -> Result<u64, Errno> {
+    /// Reads until there is nothing more or no more room, and sends it all. An error means that the device is gone.
+    pub fn batch(&mut self) -> Result<(), Errno> {
         let mut table = None;
         let mut second = 0;
         let mut reads = 0;
@@ -78,7 +63,7 @@ impl<'a> SendLoop<'a> {
         if let Some(table) = table {
             self.flush(&table);
         }
-        Ok(reads)
+        Ok(())
     }
 
     fn flush(&mut self, table: &Table) {

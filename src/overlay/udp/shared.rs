@@ -22,7 +22,7 @@ pub struct Shared {
     pub failure: Mutex<Option<String>>,
 }
 
-/// One queue of the device with its sockets; a thread reads and another writes.
+/// One queue of the device with its sockets, for one thread.
 #[derive(Debug)]
 pub struct Queue {
     pub device: OwnedFd,
@@ -31,12 +31,20 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// The device and a socket of each family.
+    pub const MOST_SOURCES: usize = 3;
+
     pub fn socket(&self, to: SocketAddr) -> Option<BorrowedFd<'_>> {
         if to.is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }.map(AsFd::as_fd)
     }
 
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.v4.iter().chain(&self.v6).map(AsFd::as_fd)
+    }
+
+    /// Everything that there is to read from.
+    pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.device.as_fd()).chain(self.sockets())
     }
 }
 
