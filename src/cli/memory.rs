@@ -18,7 +18,7 @@ pub(crate) fn settle_allocator() {
 }
 
 #[allow(unsafe_code)] // malloc_trim takes one integer and has no safe wrapper.
-fn give_back() {
+pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);

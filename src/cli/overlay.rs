@@ -87,7 +87,11 @@ fn serve(matches: &ArgMatches) -> anyhow::Result<()> {
             stop.cancel();
         });
         tokio::spawn(crate::notify::pat_watchdog(shutdown.clone()));
-        let hooks = keelson_overlay::Hooks { ready: Box::new(crate::notify::ready), shutdown };
+        let hooks = keelson_overlay::Hooks {
+            ready: Box::new(crate::notify::ready),
+            give_back: crate::memory::give_back,
+            shutdown,
+        };
         keelson_overlay::run(options, hooks).await.context("the overlay ended")
     });
     runtime.shutdown_timeout(Duration::from_secs(1));

@@ -108,7 +108,7 @@ impl FromStr for Mac {
 }
 
 /// An address with the length of its network's prefix; the host bits are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpNet {
     pub addr: IpAddr,
     pub prefix: u8,

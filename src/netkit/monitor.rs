@@ -1,5 +1,6 @@
 //! Word from the kernel that something changed: a socket that only listens.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
@@ -7,28 +8,56 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
 use crate::error::{Error, Result};
-use crate::ids::IfIndex;
-use crate::wire;
+use crate::ids::{IfIndex, Mac};
+use crate::route::{self, Route};
+use crate::{neigh, nft, wire};
 
 /// RTMGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE.
 const ROUTE_GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
 /// NFNLGRP_NFTABLES as a bit.
 const NFTABLES_GROUP: u32 = 1 << 6;
 
+const IPV6: u8 = 10;
+const SCOPE_LINK: u8 = 253;
+
 const RTM_LINK: std::ops::RangeInclusive<u16> = 16..=17;
 const RTM_ADDR: std::ops::RangeInclusive<u16> = 20..=21;
 const RTM_ROUTE: std::ops::RangeInclusive<u16> = 24..=25;
 const RTM_NEIGH: std::ops::RangeInclusive<u16> = 28..=29;
 
-/// Something that changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Something that changed, told with what the kernel told of it, so that whoever listens need not look at everything to
+/// find out whether it matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Link(IfIndex),
+    /// An address that more than the link knows.
     Address(IfIndex),
-    Route,
-    Neighbour(IfIndex),
-    /// A rule set, or so much at once that the kernel could not tell what: look at everything.
+    /// Set, or gone.
+    Route {
+        route: Route,
+        gone: bool,
+    },
+    /// A neighbour, or a forwarding entry of a tunnel device.
+    Neighbour(NeighbourChange),
+    /// Something in an nf_tables table, by the netlink port of whoever did it.
+    Rules {
+        table: String,
+        by: u32,
+    },
+    /// So much at once that the kernel could not tell what: look at everything.
     Anything,
+}
+
+/// What is told of a neighbour; one that is about to go has no link-layer address any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeighbourChange {
+    pub link: IfIndex,
+    /// A frame's address and where it is forwarded to, rather than an IP address and who has it.
+    pub forwarding: bool,
+    pub addr: Option<IpAddr>,
+    pub mac: Option<Mac>,
+    pub permanent: bool,
+    pub gone: bool,
 }
 
 /// Listens in the namespace it was opened in, and never blocks.
@@ -62,7 +91,7 @@ impl Monitor {
             match recv(&self.fd, &mut self.buf[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) => {
                     wire::messages(&self.buf[..len.min(self.buf.len())])
-                        .filter_map(|m| read(m.kind, m.payload))
+                        .filter_map(|m| read(&m))
                         .for_each(&mut each);
                 }
                 Err(Errno::INTR) => {}
@@ -87,15 +116,26 @@ impl AsRawFd for Monitor {
     }
 }
 
-fn read(kind: u16, payload: &[u8]) -> Option<Change> {
+fn read(message: &wire::Received<'_>) -> Option<Change> {
+    let payload = message.payload;
     let index = || wire::read_u32(payload, 4).map(IfIndex);
-    match kind {
+    // Of each pair of kinds, the second tells of what is gone.
+    let gone = message.kind & 1 == 1;
+    match message.kind {
         kind if RTM_LINK.contains(&kind) => index().map(Change::Link),
+        // Every device gets a link-local address of its own a moment after it came up; nobody has a use for that.
+        kind if RTM_ADDR.contains(&kind)
+            && payload.first() == Some(&IPV6)
+            && payload.get(3) == Some(&SCOPE_LINK) =>
+        {
+            None
+        }
         kind if RTM_ADDR.contains(&kind) => index().map(Change::Address),
-        kind if RTM_ROUTE.contains(&kind) => Some(Change::Route),
-        kind if RTM_NEIGH.contains(&kind) => index().map(Change::Neighbour),
-        // Subsystem nf_tables.
-        kind if kind >> 8 == 10 => Some(Change::Anything),
+        kind if RTM_ROUTE.contains(&kind) => route::parse(payload).map(|route| Change::Route { route, gone }),
+        kind if RTM_NEIGH.contains(&kind) => neigh::parse_change(payload, gone).map(Change::Neighbour),
+        kind if kind >> 8 == nft::SUBSYSTEM => {
+            nft::named_table(message).map(|table| Change::Rules { table, by: message.port })
+        }
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use crate::addr::{Family, addr_bytes, read_addr};
 use crate::error::Result;
 use crate::ids::{IfIndex, Mac};
+use crate::monitor::NeighbourChange;
 use crate::socket::{Request, Socket};
 use crate::wire::{self, Message, flags};
 
@@ -86,6 +87,18 @@ fn parse(payload: &[u8]) -> Option<Entry> {
         addr: wire::find(attributes, NDA_DST).and_then(read_addr)?,
         mac: wire::find(attributes, NDA_LLADDR).and_then(|v| v.try_into().ok().map(Mac))?,
         permanent: state & STATE_PERMANENT != 0,
+    })
+}
+
+pub(crate) fn parse_change(payload: &[u8], gone: bool) -> Option<NeighbourChange> {
+    let attributes = payload.get(12..)?;
+    Some(NeighbourChange {
+        link: IfIndex(wire::read_u32(payload, 4)?),
+        forwarding: *payload.first()? == FAMILY_BRIDGE,
+        addr: wire::find(attributes, NDA_DST).and_then(read_addr),
+        mac: wire::find(attributes, NDA_LLADDR).and_then(|v| v.try_into().ok().map(Mac)),
+        permanent: wire::read_u16(payload, 8)? & STATE_PERMANENT != 0,
+        gone,
     })
 }
 

@@ -162,7 +162,7 @@ fn header(route: &Route) -> [u8; 12] {
     bytes
 }
 
-fn parse(payload: &[u8]) -> Option<Route> {
+pub(crate) fn parse(payload: &[u8]) -> Option<Route> {
     let family = *payload.first()?;
     let any: IpAddr =
         if family == Family::V4.number() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };

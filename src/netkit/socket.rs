@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
@@ -23,6 +24,7 @@ const ATTR_ERROR_TEXT: u16 = 1;
 pub struct Socket {
     fd: OwnedFd,
     seq: u32,
+    received: u64,
     buf: Vec<u8>,
 }
 
@@ -60,7 +62,7 @@ impl Socket {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)
             .map_err(|errno| Error::system(op, errno))?;
         sockopt::ask_for_details(fd.as_fd());
-        Ok(Socket { fd, seq: 0, buf: vec![0; 65536] })
+        Ok(Socket { fd, seq: 0, received: 0, buf: vec![0; 65536] })
     }
 
     /// Sends one request and waits until the kernel has carried it out.
@@ -86,6 +88,7 @@ impl Socket {
         let mut waiting = requests.len();
         while waiting > 0 {
             let len = receive(&self.fd, &mut self.buf).map_err(|errno| Error::system(everything(), errno))?;
+            self.received += len as u64;
             for message in wire::messages(&self.buf[..len]) {
                 let Some(at) = message.seq.checked_sub(first).map(|at| at as usize) else { continue };
                 let Some(outcome) = outcomes.get_mut(at) else { continue };
@@ -134,6 +137,7 @@ impl Socket {
         let mut steady = true;
         loop {
             let len = receive(&self.fd, &mut self.buf).map_err(|errno| Error::system(&request.op, errno))?;
+            self.received += len as u64;
             for message in wire::messages(&self.buf[..len]) {
                 if message.seq != self.seq {
                     continue;
@@ -167,6 +171,7 @@ impl Socket {
         loop {
             match recv(&self.fd, &mut self.buf[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) => {
+                    self.received += len as u64;
                     for message in wire::messages(&self.buf[..len]).filter(|m| m.kind == NLMSG_ERROR) {
                         let (errno, note) = refusal(&message);
                         if let Some(errno) = errno {
@@ -178,6 +183,33 @@ impl Socket {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(errno) => return Err(Error::system(op, errno)),
             }
+        }
+    }
+
+    /// The number that the kernel names this socket by when it tells others who changed something.
+    pub fn port(&self) -> Result<u32> {
+        let failed = |errno| Error::system("read the port of a netlink socket", errno);
+        let read = || SocketAddrNetlink::try_from(rustix::net::getsockname(&self.fd)?).map(|addr| addr.pid());
+        match read().map_err(failed)? {
+            // It gets one when it first sends something, or when it asks.
+            0 => {
+                rustix::net::bind(&self.fd, &SocketAddrNetlink::new(0, 0)).map_err(failed)?;
+                read().map_err(failed)
+            }
+            port => Ok(port),
+        }
+    }
+
+    /// How many messages were sent so far, and how many bytes came back.
+    pub fn traffic(&self) -> (u64, u64) {
+        (u64::from(self.seq), self.received)
+    }
+
+    /// What is sent at once must fit the send buffer. Where it cannot be made larger, sending says so.
+    pub(crate) fn make_room(&self, len: usize) {
+        const USUAL: usize = 128 * 1024;
+        if len > USUAL {
+            sockopt::enlarge_send_buffer(self.fd.as_fd(), 2 * len);
         }
     }
 

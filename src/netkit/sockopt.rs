@@ -17,6 +17,14 @@ pub(crate) fn ask_for_details(fd: BorrowedFd<'_>) {
     }
 }
 
+/// Beyond the system's limit, which an administrator of the network may.
+pub(crate) fn enlarge_send_buffer(fd: BorrowedFd<'_>, bytes: usize) {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX).to_ne_bytes();
+    if set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes).is_err() {
+        let _ = set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes);
+    }
+}
+
 /// What is sent on this socket leaves by the given link, whatever the routes say.
 pub fn bind_to_device(fd: BorrowedFd<'_>, link: &IfName) -> Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, link.as_str().as_bytes())

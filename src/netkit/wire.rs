@@ -113,6 +113,8 @@ pub struct Received<'a> {
     pub kind: u16,
     pub flags: u16,
     pub seq: u32,
+    /// The netlink port of whoever caused the message; zero is the kernel.
+    pub port: u32,
     pub payload: &'a [u8],
 }
 
@@ -128,6 +130,7 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Received<'_>> {
             kind: read_u16(rest, 4)?,
             flags: read_u16(rest, 6)?,
             seq: read_u32(rest, 8)?,
+            port: read_u32(rest, 12)?,
             payload: &rest[HEADER..len],
         };
         rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);

@@ -1,38 +1,55 @@
-//! The loop: a round whenever something changed, and a status that is true in between.
+//! The loop: a look at everything when there is reason to, only what belongs to a lease when just that changed.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use keelson_netkit::IfIndex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, Round};
-use crate::lease::Own;
+use crate::board::Board;
+use crate::engine::{Engine, Followed, Round};
+use crate::lease::{News, Own};
 use crate::monitor::Changes;
 use crate::prober::{Prober, Ways};
-use crate::report;
-use crate::run::{RETRY, RunError};
-use crate::source::View;
-use crate::status::Status;
+use crate::run::{Hooks, RETRY, RunError};
+use crate::source::{Inbox, View};
 
 /// Changes that come in a crowd are looked at once.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Peers are written to disk this soon after they changed ...
+const SAVE_SOON: Duration = Duration::from_millis(200);
+/// ... but so seldom that writing them all costs the same small amount over time, however many there are.
+const SAVE_PAUSE_PER_PEER: Duration = Duration::from_millis(10);
 
 pub struct Daemon {
     /// Away while a thread works with it.
     engine: Option<Engine>,
     changes: Changes,
-    view: watch::Receiver<View>,
+    inbox: Inbox,
     own: watch::Sender<Option<Own>>,
-    status: watch::Sender<Status>,
+    board: Arc<Board>,
     prober: Prober,
     ready: Option<Box<dyn FnOnce() + Send>>,
-    repairs: u64,
-    complaints: Vec<String>,
-    /// What the last round found, and what it went by.
-    last: Option<(Round, View)>,
+    give_back: fn(),
+    view: View,
     ways: Ways,
+    complaints: Vec<String>,
+    /// When to look again, whatever happens or does not happen until then.
+    look_at: Instant,
+    saved: Instant,
+    save_at: Option<Instant>,
+}
+
+/// Why something is to be done.
+enum Reason {
+    /// A source has something to tell.
+    Mail,
+    /// Somebody changed something of ours.
+    Touched,
+    /// Probes found that some packets should go another way.
+    Ways,
+    /// It is time to see whether a change was missed.
+    Time,
 }
 
 impl Daemon {
@@ -40,79 +57,91 @@ impl Daemon {
         engine: Engine,
         prober: Prober,
         changes: Changes,
-        view: watch::Receiver<View>,
+        inbox: Inbox,
         own: watch::Sender<Option<Own>>,
-        status: watch::Sender<Status>,
-        ready: Box<dyn FnOnce() + Send>,
+        board: Arc<Board>,
+        hooks: Hooks,
     ) -> Self {
         Daemon {
             engine: Some(engine),
             prober,
             changes,
-            view,
+            inbox,
             own,
-            status,
-            ready: Some(ready),
-            repairs: 0,
-            complaints: Vec::new(),
-            last: None,
+            board,
+            ready: Some(hooks.ready),
+            give_back: hooks.give_back,
+            view: View::default(),
             ways: Ways::default(),
+            complaints: Vec::new(),
+            look_at: Instant::now(),
+            saved: Instant::now(),
+            save_at: None,
         }
     }
 
-    pub async fn go_round(mut self) -> Result<(), RunError> {
-        let mut interfaces = HashSet::new();
-        let mut provoked = true;
+    pub async fn go_round(&mut self) -> Result<(), RunError> {
+        let (view, news) = self.inbox.take();
+        self.view = view;
+        self.look(news, true).await?;
         loop {
-            self.round(provoked).await?;
-            let next = match &self.last {
-                Some((round, _)) if round.whole || round.subnets.is_empty() => self.check_every(),
-                _ => RETRY,
-            };
-            if let Some((round, _)) = &self.last {
-                interfaces = round.interfaces.clone();
+            let reason = self.wait().await?;
+            let (view, news) = self.inbox.take();
+            let ways = self.board.book().ways();
+            let before = std::mem::replace(&mut self.view, view);
+            let here = |view: &View| (view.subnets.clone(), view.overwrite4, view.overwrite6, view.heard);
+            let provoked = here(&self.view) != here(&before)
+                || ways.checksums_are_damaged != self.ways.checksums_are_damaged;
+            let news = news.filter(|news| self.board.picture().roll.is_new(news));
+            let heard = news.is_some() || ways.fallen != self.ways.fallen;
+            self.ways = ways;
+            let touched = matches!(reason, Reason::Touched | Reason::Time);
+            let can_follow = self.engine.as_ref().is_some_and(Engine::can_follow);
+            match provoked || touched || (heard && !can_follow) {
+                true => self.look(news, provoked || heard).await?,
+                false if heard => self.follow(news).await?,
+                false => {}
             }
-            let at = Instant::now() + next;
-            self.wait(&interfaces, at, &mut provoked).await?;
+            self.tell();
         }
     }
 
-    /// Returns when there is reason to go round again. What probes learn is told meanwhile, and only what changes a way is
-    /// such a reason.
-    async fn wait(
-        &mut self,
-        interfaces: &HashSet<IfIndex>,
-        at: Instant,
-        provoked: &mut bool,
-    ) -> Result<(), RunError> {
+    /// Returns when there is reason to do something. What is to be kept on disk is written meanwhile.
+    async fn wait(&mut self) -> Result<Reason, RunError> {
+        let at = self.look_at;
         loop {
-            tokio::select! {
-                changed = self.view.changed() => {
-                    *provoked = true;
-                    if changed.is_err() {
-                        // Only when shutting down.
-                        std::future::pending::<()>().await;
-                    }
-                    return Ok(());
+            let Some(engine) = &self.engine else { return Ok(Reason::Time) };
+            let save_at = self.save_at;
+            let save = async {
+                match save_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
-                heard = self.changes.next(interfaces) => {
-                    *provoked = false;
+            };
+            tokio::select! {
+                () = self.inbox.changed() => return Ok(Reason::Mail),
+                heard = self.changes.next(|change| engine.is_concerned_by(change)) => {
                     heard?;
                     tokio::time::sleep(SETTLE).await;
-                    return Ok(());
+                    return Ok(Reason::Touched);
                 }
-                () = self.prober.news() => {
-                    *provoked = true;
-                    if self.prober.learned().ways() != self.ways {
-                        return Ok(());
-                    }
-                    self.tell();
-                }
-                () = tokio::time::sleep_until(at) => {
-                    *provoked = false;
-                    return Ok(());
+                () = self.prober.news() => return Ok(Reason::Ways),
+                () = tokio::time::sleep_until(at) => return Ok(Reason::Time),
+                () = save => {
+                    // Should it fail, the next attempt is not made at once.
+                    (self.save_at, self.saved) = (None, Instant::now() + RETRY);
+                    self.on_thread(Engine::save).await?;
+                    // By now whatever crowd there was has been dealt with.
+                    (self.give_back)();
                 }
             }
+        }
+    }
+
+    /// Writes what is not on disk yet, before the end.
+    pub fn finish(&mut self) {
+        if let Some(engine) = self.engine.as_mut().filter(|engine| engine.has_unsaved()) {
+            engine.save();
         }
     }
 
@@ -120,96 +149,134 @@ impl Daemon {
         self.engine.as_ref().map_or(RETRY, |engine| engine.check_every())
     }
 
-    /// One round in a thread of its own.
-    async fn round(&mut self, provoked: bool) -> Result<(), RunError> {
-        let Some(mut engine) = self.engine.take() else { return Ok(()) };
-        let provoked = provoked || self.view.has_changed().unwrap_or(false);
-        let view = self.view.borrow_and_update().clone();
-        let (learned, heard) = (self.prober.learned(), view.clone());
-        self.ways = learned.ways();
+    /// Has the engine do something that blocks.
+    async fn on_thread<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T, RunError> {
+        let mut engine = self.engine.take().ok_or(RunError::Busy)?;
         let (engine, outcome) = tokio::task::spawn_blocking(move || {
-            if learned.checksums_are_damaged {
-                engine.distrust_checksum_offload();
+            let outcome = work(&mut engine);
+            (engine, outcome)
+        })
+        .await?;
+        let peers = {
+            let mut picture = self.board.picture();
+            picture.head.traffic = engine.traffic();
+            u32::try_from(picture.roll.count()).unwrap_or(u32::MAX)
+        };
+        match engine.has_unsaved() {
+            true => {
+                let due = (Instant::now() + SAVE_SOON).max(self.saved + SAVE_PAUSE_PER_PEER * peers);
+                self.save_at.get_or_insert(due);
             }
-            let outcome = engine.round(&heard, &learned.fallen_back);
-            let outcome = outcome.map(|mut round| {
+            false => (self.save_at, self.saved) = (None, Instant::now()),
+        }
+        self.engine = Some(engine);
+        Ok(outcome)
+    }
+
+    /// One look at everything.
+    async fn look(&mut self, news: Option<News>, provoked: bool) -> Result<(), RunError> {
+        let (view, ways) = (self.view.clone(), self.ways.clone());
+        let outcome = self
+            .on_thread(move |engine| {
+                if ways.checksums_are_damaged {
+                    engine.distrust_checksum_offload();
+                }
+                let mut round = engine.look(&view, news, &ways.fallen)?;
                 if round.whole
                     && let Err(error) = engine.write_files(&round)
                 {
                     round.complaints.push(error.to_string());
                     round.whole = false;
                 }
-                round
-            });
-            (engine, outcome)
-        })
-        .await?;
-        let round = match outcome {
-            Ok(round) => round,
+                Ok(round)
+            })
+            .await?;
+        match outcome {
+            Ok(round) => self.digest(round, provoked),
             Err(error) => {
-                self.complain(vec![error.to_string()]);
-                self.status.send_modify(|status| status.problems = vec![error.to_string()]);
-                self.engine = Some(engine);
-                self.last = None;
-                return Ok(());
+                let error: crate::underlay::UnderlayError = error;
+                self.look_at = Instant::now() + RETRY;
+                self.complaints = vec![error.to_string()];
             }
-        };
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn digest(&mut self, round: Round, provoked: bool) {
         self.own.send_if_modified(|now| {
             now.as_ref() != Some(&round.own) && {
                 *now = Some(round.own.clone());
                 true
             }
         });
-        if !round.done.is_empty() {
-            if provoked || self.ready.is_some() {
-                tracing::info!(
-                    changes = round.done.len(),
-                    peers = round.peers.len(),
-                    "the network follows its leases"
-                );
-            } else {
-                self.repairs += 1;
-                tracing::warn!(repaired = round.done.join("; "), "put right what somebody changed");
+        let mut repaired = false;
+        if round.done.count > 0 {
+            let (count, words) = (round.done.count, round.done.words.join("; "));
+            repaired = !provoked && self.ready.is_none();
+            match repaired {
+                true => tracing::warn!(repaired = words, count, "put right what somebody changed"),
+                false => tracing::info!(changes = count, "the network follows its leases"),
             }
-            tracing::debug!(done = ?round.done, "done");
+            tracing::debug!(done = words, "done");
         }
-        let mut complaints = round.complaints.clone();
-        complaints.extend(view.trouble.clone());
-        self.complain(complaints);
         if round.whole
             && let Some(ready) = self.ready.take()
         {
             tracing::info!(subnets = ?round.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = round.mtu, interface = round.underlay.name, "ready");
             ready();
         }
-        self.prober.follow(&round, engine.vni());
-        self.engine = Some(engine);
-        self.last = Some((round, view));
-        self.tell();
-        Ok(())
-    }
-
-    /// Brings the status up to date with what was found last and what probes learned since.
-    fn tell(&self) {
-        let (Some(engine), Some((round, view))) = (&self.engine, &self.last) else { return };
-        let complaints = self.complaints.clone();
-        let mut told = report::status(engine, round, view, complaints, self.repairs, self.ready.is_none());
-        for peer in &mut told.peers {
-            self.prober.tell(peer, round);
+        // What could not be done is tried again soon; a lease that is not there yet makes itself heard.
+        let settled = round.whole || round.subnets.is_empty();
+        self.look_at = Instant::now() + if settled { self.check_every() } else { RETRY };
+        if round.whole {
+            let networks = self.engine.as_ref().map(Engine::networks).unwrap_or_default();
+            self.prober.answer_on(&round.subnets, &networks);
         }
-        self.status.send_if_modified(|now| {
-            now != &told && {
-                *now = told;
-                true
-            }
-        });
+        self.complaints = round.complaints;
+        let mut picture = self.board.picture();
+        let head = &mut picture.head;
+        head.repairs += u64::from(repaired);
+        head.ready |= self.ready.is_none();
+        head.interface = round.underlay.name;
+        head.public = round.own.public4.iter().chain(&round.own.public6).map(ToString::to_string).collect();
+        head.counters = round.counters;
     }
 
-    /// Says each thing once, and again only when it comes back.
-    fn complain(&mut self, complaints: Vec<String>) {
-        for problem in complaints.iter().filter(|problem| !self.complaints.contains(problem)) {
+    /// Only what belongs to leases that changed, or to peers whose way did.
+    async fn follow(&mut self, news: Option<News>) -> Result<(), RunError> {
+        let fallen = self.ways.fallen.clone();
+        let Followed { done, lost } = self.on_thread(move |engine| engine.follow(news, &fallen)).await?;
+        if done.count > 0 {
+            tracing::info!(changes = done.count, "the network follows its leases");
+            tracing::debug!(done = done.words.join("; "), "done");
+        }
+        match lost {
+            None => Ok(()),
+            Some(why) => {
+                tracing::info!(why, "looking at everything");
+                self.look(None, true).await
+            }
+        }
+    }
+
+    /// Brings what is told up to date with what was heard last.
+    fn tell(&mut self) {
+        let mut picture = self.board.picture();
+        for problem in picture.roll.fresh_complaints() {
             tracing::warn!(problem, "overlay");
         }
-        self.complaints = complaints;
+        let problems: Vec<String> = self.complaints.iter().chain(&self.view.trouble).cloned().collect();
+        // Each thing is said once, and again only when it comes back.
+        for problem in problems.iter().filter(|problem| !picture.head.problems.contains(problem)) {
+            tracing::warn!(problem, "overlay");
+        }
+        picture.head.heard = self.view.heard && self.view.trouble.is_none();
+        picture.head.problems = problems;
+        drop(picture);
+        self.board.ring();
     }
 }

@@ -22,6 +22,15 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<bool, WriteErro
     if fs::read(path).is_ok_and(|now| now == content) {
         return Ok(false);
     }
+    write(path, mode, |file| file.write_all(content)).map(|()| true)
+}
+
+/// The same with a content that is made while it is written.
+pub fn write(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
@@ -30,7 +39,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<bool, WriteErro
     let written = (|| {
         let _ = fs::remove_file(&fresh);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
-        file.write_all(content)?;
+        fill(&mut file)?;
         file.sync_all()?;
         fs::rename(&fresh, path)
     })();
@@ -38,7 +47,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<bool, WriteErro
         let _ = fs::remove_file(&fresh);
         return Err(failed(source));
     }
-    Ok(true)
+    Ok(())
 }
 
 /// What flannel's CNI plugin and others read: the network, this host's part of it, and how large packets may be.

@@ -10,10 +10,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-use keelson_netkit::nft::{self, Batch, Compare, ElementValue, Expr, Family, Hook, Table, Verdict, register};
+use keelson_netkit::nft::{self, Batch, Compare, Expr, Family, Hook, Table, Verdict, register};
 use keelson_netkit::{Error, IpNet, Socket};
 
-const TABLE: Table = Table { family: Family::Inet, name: "keelson_overlay" };
+pub(crate) const TABLE: Table = Table { family: Family::Inet, name: "keelson_overlay" };
 const POSTROUTING: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 const FORWARD: Hook = Hook { kind: "filter", number: 2, priority: 0 };
 /// What kube-proxy marks packets with that it masquerades itself.
@@ -84,6 +84,16 @@ pub(crate) fn ensure_table(
     if is_there(socket, table, chains, mark)? {
         return Ok(false);
     }
+    replace_table(socket, table, sets, chains, mark).map(|()| true)
+}
+
+pub(crate) fn replace_table(
+    socket: &mut Socket,
+    table: Table,
+    sets: &[KeySet],
+    chains: &[Chain],
+    mark: &str,
+) -> Result<(), Error> {
     let mut batch = Batch::new();
     // Declared first, so that deleting it never fails.
     batch.table(table).delete_table(table);
@@ -92,9 +102,7 @@ pub(crate) fn ensure_table(
     }
     for set in sets {
         batch.set(table, set.name, set.key_type, set.key_len);
-        for key in &set.keys {
-            batch.element(table, set.name, key, &ElementValue::None);
-        }
+        batch.add_keys(table, set.name, &set.keys);
     }
     for (name, hook, rules) in chains {
         batch.chain(table, name, Some(*hook));
@@ -102,11 +110,15 @@ pub(crate) fn ensure_table(
             batch.rule(table, name, mark, exprs);
         }
     }
-    batch.run(socket, None)?;
-    Ok(true)
+    batch.run(socket, None)
 }
 
-fn is_there(socket: &mut Socket, table: Table, chains: &[Chain], mark: &str) -> Result<bool, Error> {
+pub(crate) fn is_there(
+    socket: &mut Socket,
+    table: Table,
+    chains: &[Chain],
+    mark: &str,
+) -> Result<bool, Error> {
     let mut found = nft::list_chains(socket, table)?;
     found.sort();
     let mut names: Vec<&str> = chains.iter().map(|(name, ..)| *name).collect();

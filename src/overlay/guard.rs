@@ -3,22 +3,25 @@
 //!
 //! ```text
 //! table inet keelson_overlay_peers
-//!   chain input: to the tunnel's port, from a host with a lease returns; others are counted and dropped
-//!   chain prerouting: out of the tunnel, with the MAC and a source of one and the same lease returns; others are counted
-//!                     and dropped
+//!   sets hosts4, hosts6: where hosts with a lease send from
+//!   sets sources4, sources6: the MAC of a tunnel's end with what it may speak for
+//!   chain input: to the tunnel's port, from one of the hosts returns; others are counted and dropped
+//!   chain prerouting: out of the tunnel, with one of the sources returns; others are counted and dropped
 //! ```
+//!
+//! The rules are the same whoever the peers are; a peer that comes or goes is a few elements of the sets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use keelson_netkit::nft::{self, Compare, Expr, Family, Hook, Table, Verdict, register};
+use keelson_netkit::nft::{self, Batch, Compare, Expr, Family, Hook, Table, Verdict, register};
 use keelson_netkit::{Error, Mac, Socket};
 
 use crate::config::Vxlan;
-use crate::firewall::{Chain, KeySet, ensure_table, mask, octets};
-use crate::lease::{Lease, Place};
+use crate::firewall::{Chain, KeySet, ensure_table, is_there, mask, octets, replace_table};
+use crate::lease::Place;
 
-const TABLE: Table = Table { family: Family::Inet, name: "keelson_overlay_peers" };
+pub(crate) const TABLE: Table = Table { family: Family::Inet, name: "keelson_overlay_peers" };
 const INPUT: Hook = Hook { kind: "filter", number: 1, priority: -10 };
 /// Before connections are tracked: what is dropped must not leave a trace.
 const PREROUTING: Hook = Hook { kind: "filter", number: 0, priority: -300 };
@@ -28,18 +31,85 @@ const TYPE_IPV4: u32 = 7;
 const TYPE_IPV6: u32 = 8;
 const TYPE_ETHER: u32 = 9;
 
-/// Brings the rules in line with the leases; tells whether anything had to be done. None takes them away.
-pub fn ensure(socket: &mut Socket, wanted: Option<(&Vxlan, &[Lease])>) -> Result<bool, Error> {
-    let Some((vxlan, peers)) = wanted else { return ensure_table(socket, TABLE, &[], &[], "") };
-    let (sets, chains) = rules(vxlan, peers);
-    let mut hasher = DefaultHasher::new();
-    (vxlan.vni, vxlan.port).hash(&mut hasher);
-    sets.iter().for_each(|set| set.keys.hash(&mut hasher));
-    chains.iter().for_each(|chain| chain.2.len().hash(&mut hasher));
-    ensure_table(socket, TABLE, &sets, &chains, &format!("keelson-overlay {:016x}", hasher.finish()))
+const SETS: [&str; 4] = ["hosts4", "sources4", "hosts6", "sources6"];
+
+/// The lengths of subnets' prefixes, by family (true is IPv4). There is a rule for each.
+pub type Lengths = BTreeSet<(bool, u8)>;
+
+/// Elements, by the number of their set.
+pub type Keys = Vec<(usize, Vec<u8>)>;
+
+/// The prefix lengths that some places need rules for.
+pub fn lengths(places: &[Place]) -> Lengths {
+    let whole = [(true, 32), (false, 128)];
+    whole.into_iter().chain(places.iter().map(|p| (p.subnet.is_v4(), p.subnet.prefix))).collect()
 }
 
-/// How many packets were dropped since the rules were last changed: from strangers, and with a strange source.
+/// The elements that let a place be heard.
+pub fn keys(place: &Place) -> Keys {
+    let (hosts, sources) = if place.subnet.is_v4() { (0, 1) } else { (2, 3) };
+    let mut keys = vec![(hosts, octets(place.public))];
+    if let Some(vtep) = place.vtep {
+        // A host may also speak for itself, by the address that it is known by.
+        let of = |addr| (sources, key(vtep.mac, octets(addr)));
+        keys.extend([of(place.subnet.addr), of(place.public)]);
+    }
+    keys
+}
+
+/// Brings the rules and sets in line with all peers; tells whether anything had to be done.
+pub fn ensure(
+    socket: &mut Socket,
+    vxlan: &Vxlan,
+    lengths: &Lengths,
+    wanted: &[Place],
+) -> Result<bool, Error> {
+    let chains = chains(vxlan, lengths);
+    let mut hasher = DefaultHasher::new();
+    (vxlan.vni, vxlan.port, lengths).hash(&mut hasher);
+    let mark = format!("keelson-overlay {:016x}", hasher.finish());
+    let mut missing: [HashMap<Vec<u8>, bool>; 4] = Default::default();
+    for (set, key) in wanted.iter().flat_map(keys) {
+        missing[set].insert(key, true);
+    }
+    if !is_there(socket, TABLE, &chains, &mark)? {
+        let sets: Vec<KeySet> =
+            SETS.into_iter().zip(missing).map(|(name, keys)| key_set(name, keys)).collect();
+        return replace_table(socket, TABLE, &sets, &chains, &mark).map(|()| true);
+    }
+    let mut batch = Batch::new();
+    for (name, missing) in SETS.into_iter().zip(&mut missing) {
+        let mut strange = BTreeSet::new();
+        nft::each_key(socket, TABLE, name, |key| match missing.get_mut(key) {
+            Some(missing) => *missing = false,
+            None => drop(strange.insert(key.to_vec())),
+        })?;
+        missing.retain(|_, missing| *missing);
+        batch.add_keys(TABLE, name, &missing.drain().map(|(key, _)| key).collect::<Vec<_>>());
+        batch.delete_keys(TABLE, name, &strange.into_iter().collect::<Vec<_>>());
+    }
+    let needed = !batch.is_empty();
+    batch.run(socket, None).map(|()| needed)
+}
+
+/// Takes the rules away.
+pub fn lift(socket: &mut Socket) -> Result<bool, Error> {
+    ensure_table(socket, TABLE, &[], &[], "")
+}
+
+/// Lets some be heard and others no longer, all or nothing.
+pub fn follow(socket: &mut Socket, heard: &Keys, silenced: &Keys) -> Result<(), Error> {
+    let mut batch = Batch::new();
+    for (number, name) in SETS.into_iter().enumerate() {
+        let of = |keys: &Keys| -> Vec<Vec<u8>> {
+            keys.iter().filter(|(set, _)| *set == number).map(|(_, key)| key.clone()).collect()
+        };
+        batch.delete_keys(TABLE, name, &of(silenced)).add_keys(TABLE, name, &of(heard));
+    }
+    batch.run(socket, None)
+}
+
+/// How many packets were dropped since the rules were last set: from strangers, and with a strange source.
 pub fn dropped(socket: &mut Socket) -> Result<Vec<(String, u64)>, Error> {
     let mut counters = Vec::new();
     for (chain, name) in [("input", "tunnel_from_stranger"), ("prerouting", "tunnel_strange_source")] {
@@ -50,8 +120,17 @@ pub fn dropped(socket: &mut Socket) -> Result<Vec<(String, u64)>, Error> {
     Ok(counters)
 }
 
-fn rules(vxlan: &Vxlan, peers: &[Lease]) -> (Vec<KeySet>, Vec<Chain>) {
-    let mut sets = Vec::new();
+fn key_set(name: &'static str, keys: HashMap<Vec<u8>, bool>) -> KeySet {
+    let v4 = name.ends_with('4');
+    let (addr_type, addr_len) = if v4 { (TYPE_IPV4, 4) } else { (TYPE_IPV6, 16) };
+    let (key_type, key_len) = match name.starts_with("hosts") {
+        true => (addr_type, addr_len),
+        false => (TYPE_ETHER << 6 | addr_type, 8 + addr_len),
+    };
+    KeySet { name, key_type, key_len, keys: keys.into_keys().collect() }
+}
+
+fn chains(vxlan: &Vxlan, lengths: &Lengths) -> Vec<Chain> {
     let (mut input, mut prerouting) = (Vec::new(), Vec::new());
     let r = register(0);
     let to_port = || {
@@ -63,37 +142,23 @@ fn rules(vxlan: &Vxlan, peers: &[Lease]) -> (Vec<KeySet>, Vec<Chain>) {
         ]
     };
     for v4 in [true, false] {
-        let places: Vec<Place> = peers.iter().filter_map(|p| if v4 { p.v4 } else { p.v6 }).collect();
         let (protocol, offset, len) = if v4 { (2, 12, 4) } else { (10, 8, 16) };
-        let (hosts, sources) = if v4 { ("hosts4", "sources4") } else { ("hosts6", "sources6") };
+        let (hosts, sources) = if v4 { (SETS[0], SETS[1]) } else { (SETS[2], SETS[3]) };
         let family = || vec![Expr::NfProto { to: r }, is(r, vec![protocol])];
-
-        let key_type = if v4 { TYPE_IPV4 } else { TYPE_IPV6 };
-        let keys: BTreeSet<Vec<u8>> = places.iter().map(|p| octets(p.public)).collect();
-        sets.push(KeySet { name: hosts, key_type, key_len: len, keys: keys.into_iter().collect() });
         let mut rule = [family(), to_port()].concat();
         rule.extend([Expr::Network { offset, len, to: r }, Expr::InSet { set: hosts.into(), key: r }]);
         rule.push(Expr::Verdict(Verdict::Return));
         input.push(rule);
 
-        // A host may also speak for itself, by the address that it is known by.
-        let whole = if v4 { 32 } else { 128 };
-        let vteps = places.iter().filter_map(|p| Some((p, p.vtep?)));
-        let keys: BTreeSet<Vec<u8>> = vteps
-            .flat_map(|(p, vtep)| [key(vtep.mac, octets(p.subnet.addr)), key(vtep.mac, octets(p.public))])
-            .collect();
-        let key_type = TYPE_ETHER << 6 | key_type;
-        sets.push(KeySet { name: sources, key_type, key_len: 8 + len, keys: keys.into_iter().collect() });
-        let lengths: BTreeSet<u8> = places.iter().map(|p| p.subnet.prefix).chain([whole]).collect();
         let device = if v4 { format!("flannel.{}", vxlan.vni) } else { format!("flannel-v6.{}", vxlan.vni) };
-        for prefix in lengths {
+        for (_, prefix) in lengths.iter().filter(|(family, _)| *family == v4) {
             let mut rule = family();
             rule.extend(from_device(&device));
             rule.extend([
                 // A MAC fills two registers, the second half full.
                 Expr::Link { offset: 6, len: 6, to: r },
                 Expr::Network { offset, len, to: register(2) },
-                Expr::And { reg: register(2), mask: mask(prefix, len) },
+                Expr::And { reg: register(2), mask: mask(*prefix, len) },
                 Expr::InSet { set: sources.into(), key: r },
                 Expr::Verdict(Verdict::Return),
             ]);
@@ -108,7 +173,7 @@ fn rules(vxlan: &Vxlan, peers: &[Lease]) -> (Vec<KeySet>, Vec<Chain>) {
     let mut rule = to_port();
     rule.extend([Expr::Counter, Expr::Verdict(Verdict::Drop)]);
     input.push(rule);
-    (sets, vec![("input", INPUT, input), ("prerouting", PREROUTING, prerouting)])
+    vec![("input", INPUT, input), ("prerouting", PREROUTING, prerouting)]
 }
 
 /// The kernel itself speaks from fe80::/10 on every device; that goes no further than the link, and is no pod's.

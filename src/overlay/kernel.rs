@@ -1,10 +1,12 @@
-//! Looks at what the kernel holds for the overlay, and carries out plans. Blocking; every call is a few milliseconds.
+//! Looks at what the kernel holds for the overlay, and carries out plans. Blocking; a look with thousands of peers takes
+//! some tens of milliseconds.
 
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link};
 use keelson_netkit::socket::Request;
 use keelson_netkit::{Error, IfName, Socket, ethtool, neigh, route, sysctl, vxlan};
 
+use crate::engine::Done;
 use crate::plan::{Action, Desired, FoundDevice, Kind, Observed, plan};
 
 /// After this many looks the rest is left for the next time; two or three are usual.
@@ -13,18 +15,24 @@ const ROUNDS: usize = 6;
 /// What came of bringing the kernel in line.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What had to be done, in words.
-    pub done: Vec<String>,
     /// What could not be done.
     pub failed: Vec<String>,
+    /// What the last look found.
+    pub observed: Observed,
 }
 
 /// Looks, plans and acts until there is nothing left to do. A step that fails does not hold up the others.
-pub fn reconcile(socket: &mut Socket, desired: &Desired, underlay: &str) -> Result<Outcome, Error> {
+pub fn reconcile(
+    socket: &mut Socket,
+    desired: &Desired,
+    underlay: &str,
+    done: &mut Done,
+) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
     for round in 0.. {
         let observed = observe(socket, desired, underlay)?;
         let actions = plan(desired, &observed);
+        outcome.observed = observed;
         if actions.is_empty() {
             break;
         }
@@ -36,7 +44,7 @@ pub fn reconcile(socket: &mut Socket, desired: &Desired, underlay: &str) -> Resu
         outcome.failed.clear();
         for action in actions {
             match act(socket, &action) {
-                Ok(()) => outcome.done.push(action.to_string()),
+                Ok(()) => done.add(action),
                 Err(error) => outcome.failed.push(error.to_string()),
             }
         }
@@ -104,7 +112,8 @@ fn device(socket: &mut Socket, found: Link) -> Result<FoundDevice, Error> {
     })
 }
 
-fn act(socket: &mut Socket, action: &Action) -> Result<(), Error> {
+/// Carries out one step.
+pub fn act(socket: &mut Socket, action: &Action) -> Result<(), Error> {
     let by_name = |socket: &mut Socket, name: &IfName| link::get_by_name(socket, name.as_str());
     match action {
         Action::CreateVxlan { name, tunnel, mac, mtu } => {

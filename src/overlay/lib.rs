@@ -13,6 +13,7 @@ pub mod config;
 pub mod lease;
 pub mod plan;
 
+mod board;
 mod daemon;
 mod engine;
 mod files;

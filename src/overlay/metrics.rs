@@ -1,6 +1,6 @@
 //! The status in Prometheus' text format.
 
-use crate::status::Status;
+use crate::status::{PathStatus, PeerStatus, Status};
 
 pub fn render(status: &Status) -> String {
     let mut out = String::new();
@@ -11,16 +11,20 @@ pub fn render(status: &Status) -> String {
         }
     };
     let one = |value: String| vec![(String::new(), value)];
-    let peers = |value: &dyn Fn(&crate::status::PeerStatus) -> Option<String>| {
-        status
-            .peers
-            .iter()
-            .filter_map(|peer| {
-                let labels =
-                    format!("{{peer=\"{}\",path=\"{}\"}}", escaped(&peer.holder), escaped(&peer.path));
-                Some((labels, value(peer)?))
-            })
-            .collect::<Vec<_>>()
+    let paths = |value: &dyn Fn(&PathStatus) -> Option<String>| {
+        let mut samples = Vec::new();
+        for peer in &status.peers {
+            for (family, path) in peer.paths() {
+                let (holder, way) = (escaped(&peer.holder), escaped(&path.path));
+                let labels = format!("{{peer=\"{holder}\",family=\"{family}\",path=\"{way}\"}}");
+                samples.extend(value(path).map(|value| (labels, value)));
+            }
+        }
+        samples
+    };
+    let peers = |value: &dyn Fn(&PeerStatus) -> String| {
+        let labels = |peer: &PeerStatus| format!("{{peer=\"{}\"}}", escaped(&peer.holder));
+        status.peers.iter().map(|peer| (labels(peer), value(peer))).collect::<Vec<_>>()
     };
     family(
         "keelson_overlay_ready",
@@ -43,30 +47,36 @@ pub fn render(status: &Status) -> String {
         "counter",
         one(status.repairs.to_string()),
     );
+    family(
+        "keelson_overlay_kernel_requests_total",
+        "Messages that the kernel was sent about routes, neighbours, devices and rules.",
+        "counter",
+        one(status.kernel_requests.to_string()),
+    );
     family("keelson_overlay_mtu", "What pods may send at once.", "gauge", one(status.mtu.to_string()));
     family(
         "keelson_overlay_peer_loss_ratio",
         "Share of the latest probes that were lost.",
         "gauge",
-        peers(&|p| p.loss.map(|loss| format!("{:.2}", f64::from(loss) / 100.0))),
+        paths(&|p| p.loss.map(|loss| format!("{:.2}", f64::from(loss) / 100.0))),
     );
     family(
         "keelson_overlay_peer_rtt_seconds",
         "Round trip of the latest probe.",
         "gauge",
-        peers(&|p| p.rtt.map(|rtt| format!("{:.6}", rtt / 1000.0))),
+        paths(&|p| p.rtt.map(|rtt| format!("{:.6}", rtt / 1000.0))),
     );
     family(
         "keelson_overlay_peer_mtu",
         "The largest packet that got through.",
         "gauge",
-        peers(&|p| p.mtu.map(|mtu| mtu.to_string())),
+        paths(&|p| p.mtu.map(|mtu| mtu.to_string())),
     );
     family(
         "keelson_overlay_peer_problems",
         "Things that are wrong with a peer.",
         "gauge",
-        peers(&|p| Some(p.problems.len().to_string())),
+        peers(&|p| p.problems.len().to_string()),
     );
     let counters = status
         .counters
@@ -83,19 +93,17 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::PeerStatus;
 
     #[test]
     fn names_of_peers_cannot_break_out_of_their_label() {
         let peer = PeerStatus {
             holder: "a\"\n b\\".into(),
-            path: "vxlan".into(),
-            loss: Some(25),
+            path: PathStatus { path: "vxlan".into(), loss: Some(25), ..PathStatus::default() },
             ..PeerStatus::default()
         };
         let text = render(&Status { peers: vec![peer], ..Status::default() });
         assert!(
-            text.contains("keelson_overlay_peer_loss_ratio{peer=\"a\\\"\\n b\\\\\",path=\"vxlan\"} 0.25\n"),
+            text.contains("keelson_overlay_peer_loss_ratio{peer=\"a\\\"\\n b\\\\\",family=\"ipv4\",path=\"vxlan\"} 0.25\n"),
             "{text}"
         );
         assert!(

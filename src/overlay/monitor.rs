@@ -1,9 +1,7 @@
 //! Hears of changes in the kernel and says when it is time to look again.
 
-use std::collections::HashSet;
-
 use keelson_netkit::monitor::Change;
-use keelson_netkit::{Error, IfIndex, Monitor};
+use keelson_netkit::{Error, Monitor};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -29,8 +27,8 @@ impl Changes {
         Ok(Changes { links, rules })
     }
 
-    /// Returns when something changed that may concern the overlay: routes, rules, or the given interfaces.
-    pub async fn next(&mut self, interfaces: &HashSet<IfIndex>) -> Result<(), ListenError> {
+    /// Returns when something changed that concerns the overlay.
+    pub async fn next(&mut self, is_concern: impl Fn(&Change) -> bool) -> Result<(), ListenError> {
         loop {
             let rules = async {
                 match &mut self.rules {
@@ -39,13 +37,12 @@ impl Changes {
                 }
             };
             let mut concerns = false;
+            // Once there is reason to look at everything, the rest is only taken away.
             let mut each = |change: Change| {
-                concerns |= match change {
-                    Change::Link(index) | Change::Address(index) | Change::Neighbour(index) => {
-                        interfaces.contains(&index)
-                    }
-                    Change::Route | Change::Anything => true,
-                };
+                if !concerns && is_concern(&change) {
+                    tracing::debug!(?change, "somebody changed something of ours");
+                    concerns = true;
+                }
             };
             tokio::select! {
                 ready = self.links.readable_mut() => {

@@ -1,108 +1,136 @@
 //! Probes the peers at a steady pace, keeps what was learned, and answers other hosts' probes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use keelson_netkit::{IfName, IpNet};
-use tokio::sync::watch;
+use keelson_netkit::IpNet;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::board::Board;
 use crate::config::{Backend, NetConf};
-use crate::engine::Round;
-use crate::plan::{Carrier, TUN_NAME};
-use crate::probe::{self, Record, Target, diagnose};
-use crate::status::PeerStatus;
+use crate::lease::Place;
+use crate::plan::{Carrier, Fallen};
+use crate::probe::{self, Evidence, Record, Schedule, Target, diagnose};
 
-/// What looks wrong is looked at again after this, until it is clear.
-const SECOND_LOOK: Duration = Duration::from_secs(2);
-
-/// What the daemon wants probed, and what is known of whom.
-pub struct Prober {
-    targets: watch::Sender<Vec<(Target, Carrier)>>,
-    learned: watch::Receiver<Learned>,
-    asking: watch::Sender<Vec<IpNet>>,
-    answering: Vec<(IpAddr, JoinHandle<()>)>,
+/// What all probes so far taught.
+#[derive(Debug, Default)]
+pub struct Book {
+    /// By holder and family (true is IPv4).
+    records: BTreeMap<(Arc<str>, bool), Record>,
+    troubled: BTreeSet<Arc<str>>,
+    fallen: Fallen,
+    checksums_are_damaged: bool,
     may_fall_back: bool,
     port: Option<u16>,
 }
 
-/// What all sweeps so far taught.
-#[derive(Debug, Clone, Default)]
-pub struct Learned {
-    records: HashMap<String, Record>,
-    pub fallen_back: BTreeSet<String>,
+/// The part of what was learned that changes how packets travel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ways {
+    pub fallen: Fallen,
     pub checksums_are_damaged: bool,
 }
 
-/// The part of what was learned that changes how packets travel: who is reached by udp, and whether checksums are damaged.
-pub type Ways = (BTreeSet<String>, bool);
-
-impl Learned {
+impl Book {
     pub fn ways(&self) -> Ways {
-        (self.fallen_back.clone(), self.checksums_are_damaged)
+        Ways { fallen: self.fallen.clone(), checksums_are_damaged: self.checksums_are_damaged }
+    }
+
+    pub fn forget(&mut self, holder: &Arc<str>) {
+        for v4 in [true, false] {
+            self.records.remove(&(holder.clone(), v4));
+            self.fallen.remove(&(holder.clone(), v4));
+        }
+        self.troubled.remove(holder);
+    }
+
+    pub fn record(&self, holder: &Arc<str>, v4: bool) -> Option<&Record> {
+        self.records.get(&(holder.clone(), v4))
+    }
+
+    /// Those that something is wrong with.
+    pub fn troubled(&self) -> &BTreeSet<Arc<str>> {
+        &self.troubled
+    }
+
+    /// What is wrong with one place of a peer.
+    pub fn problem(&self, holder: &Arc<str>, place: &Place, carrier: Carrier, mtu: u32) -> Option<String> {
+        let record = self.record(holder, place.subnet.is_v4())?;
+        let public = place.public;
+        if record.fallen_back {
+            return Some(format!(
+                "nothing comes back from {public} through the VXLAN tunnel, so udp carries its traffic: UDP port {} is \
+                 probably filtered between the hosts",
+                self.port.unwrap_or_default()
+            ));
+        }
+        record.is_trouble().then(|| diagnose(record.latest(), carrier, public, self.port, mtu)).flatten()
+    }
+
+    /// Takes in what one probe taught; tells whether it is clear what to make of it.
+    fn take(&mut self, target: &Target, evidence: Evidence) -> bool {
+        let v4 = target.overlay.is_ipv4();
+        let may = self.may_fall_back && target.carrier != Carrier::Direct;
+        let wrong = diagnose(&evidence, target.carrier, target.public, self.port, target.mtu).is_some();
+        let key = (target.holder.clone(), v4);
+        let record = self.records.entry(key.clone()).or_default();
+        record.take(evidence, may);
+        record.judge(wrong);
+        let (fallen_back, clear) = (record.fallen_back, !record.is_suspect());
+        self.checksums_are_damaged |= record.checksums_are_damaged();
+        match fallen_back {
+            true => self.fallen.insert(key),
+            false => self.fallen.remove(&key),
+        };
+        let in_trouble = |r: &Record| r.is_trouble() || r.fallen_back;
+        let troubled =
+            [true, false].into_iter().any(|v4| self.record(&target.holder, v4).is_some_and(in_trouble));
+        match troubled {
+            true => self.troubled.insert(target.holder.clone()),
+            false => self.troubled.remove(&target.holder),
+        };
+        clear
     }
 }
 
+/// The daemon's end.
+pub struct Prober {
+    news: Arc<Notify>,
+    answering: Vec<(IpAddr, JoinHandle<()>)>,
+    /// Whether packets can be answered through a tunnel at all.
+    tunnels: bool,
+}
+
 impl Prober {
-    /// Starts the sweeps; with None nobody is probed, and others are answered still.
-    pub fn start(conf: &NetConf, every: Option<Duration>) -> Self {
-        let (targets, wanted) = watch::channel(Vec::new());
-        let (sender, learned) = watch::channel(Learned::default());
+    /// Starts the probes; with None nobody is probed, and others are answered still.
+    pub fn start(conf: &NetConf, every: Option<Duration>, board: &Arc<Board>) -> Self {
         let (may_fall_back, port) = match &conf.backend {
             Backend::Vxlan(vxlan) => (vxlan.fallback_port.is_some(), Some(vxlan.port)),
             Backend::Udp { port } => (false, Some(*port)),
             _ => (false, None),
         };
+        {
+            let mut book = board.book();
+            (book.may_fall_back, book.port) = (may_fall_back, port);
+        }
+        let news = Arc::new(Notify::new());
         if let Some(every) = every {
-            tokio::spawn(go_round(every, wanted, sender, may_fall_back, port));
-        } else {
-            // Kept open, so that waiting for news from it never ends.
-            tokio::spawn(async move { sender.closed().await });
+            tokio::spawn(go_round(every, board.clone(), news.clone()));
         }
-        let asking = watch::channel(Vec::new()).0;
-        Prober { targets, learned, asking, answering: Vec::new(), may_fall_back, port }
+        Prober { news, answering: Vec::new(), tunnels: port.is_some() }
     }
 
-    /// Returns when a sweep taught something.
-    pub async fn news(&mut self) {
-        if self.learned.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    /// Returns when probes taught something that changes how packets should travel.
+    pub async fn news(&self) {
+        self.news.notified().await;
     }
 
-    pub fn learned(&mut self) -> Learned {
-        self.learned.borrow_and_update().clone()
-    }
-
-    /// Follows what the engine found.
-    pub fn follow(&mut self, round: &Round, vni: Option<u32>) {
-        let peers = round.peers.iter().filter_map(|peer| {
-            let place = peer.places().next()?;
-            let carrier = *round.carriers.get(&peer.holder)?;
-            let tunnel = vni.map(|vni| {
-                if place.subnet.is_v4() { format!("flannel.{vni}") } else { format!("flannel-v6.{vni}") }
-            });
-            let direct = carrier == Carrier::Direct;
-            let device = tunnel.filter(|_| !direct).and_then(|name| IfName::try_from(name.as_str()).ok());
-            let target = Target {
-                holder: peer.holder.clone(),
-                overlay: if direct { place.public } else { place.subnet.addr },
-                public: place.public,
-                device: device.filter(|_| self.may_fall_back),
-                fallback: match self.may_fall_back && !direct {
-                    true => TUN_NAME.try_into().ok(),
-                    false => None,
-                },
-                mtu: round.mtu,
-            };
-            Some((target, carrier))
-        });
-        let peers: Vec<_> = peers.collect();
-        self.targets.send_replace(peers);
-        let nets = round.peers.iter().flat_map(|peer| peer.subnets()).collect();
-        self.asking.send_replace(nets);
-        let own: Vec<IpAddr> = round.subnets.iter().map(|net| net.addr).collect();
+    /// Answers on these addresses from now on.
+    pub fn answer_on(&mut self, own: &[IpNet], networks: &[IpNet]) {
+        let own: Vec<IpAddr> = own.iter().map(|net| net.addr).filter(|_| self.tunnels).collect();
         self.answering.retain(|(addr, task)| {
             let keep = own.contains(addr) && !task.is_finished();
             if !keep {
@@ -111,13 +139,10 @@ impl Prober {
             keep
         });
         for addr in own {
-            if round.whole
-                && vni.is_some() | self.carries_udp(round)
-                && !self.answering.iter().any(|(a, _)| *a == addr)
-            {
-                let asking = self.asking.subscribe();
+            if !self.answering.iter().any(|(a, _)| *a == addr) {
+                let networks = networks.to_vec();
                 let task = tokio::spawn(async move {
-                    if let Err(error) = probe::answer(addr, asking).await {
+                    if let Err(error) = probe::answer(addr, networks).await {
                         tracing::debug!(%addr, %error, "cannot answer probes");
                     }
                 });
@@ -125,74 +150,55 @@ impl Prober {
             }
         }
     }
+}
 
-    fn carries_udp(&self, round: &Round) -> bool {
-        self.port.is_some() && round.own.backend == "udp"
-    }
-
-    /// Adds what is known of a peer to what is told of it.
-    pub fn tell(&self, peer: &mut PeerStatus, round: &Round) {
-        let learned = self.learned.borrow();
-        let (Some(record), Some(carrier)) =
-            (learned.records.get(&peer.holder), round.carriers.get(&peer.holder))
-        else {
-            return;
+async fn go_round(every: Duration, board: Arc<Board>, news: Arc<Notify>) {
+    let mut schedule: Schedule<Arc<str>> = Schedule::new(every);
+    loop {
+        let (batch, next) =
+            schedule.next(Instant::now(), |after, room| board.picture().roll.after(after, room));
+        let targets: Vec<Target> = {
+            let picture = board.picture();
+            batch.iter().flat_map(|holder| picture.targets(holder)).collect()
         };
-        let Ok(public) = peer.public.parse() else { return };
-        let latest = record.latest();
-        (peer.loss, peer.rtt, peer.mtu) = (record.loss(), latest.small, latest.largest);
-        if record.fallen_back {
-            peer.problems.push(format!(
-                "nothing comes back from {public} through the VXLAN tunnel, so udp carries its traffic: UDP port {} is \
-                 probably filtered between the hosts",
-                self.port.unwrap_or_default()
-            ));
-        } else if record.is_trouble() {
-            peer.problems.extend(diagnose(latest, *carrier, public, self.port, round.mtu));
+        if !targets.is_empty() {
+            let swept =
+                tokio::task::spawn_blocking(move || probe::sweep(&targets).map(|e| (targets, e))).await;
+            match swept {
+                Ok(Ok((targets, evidence))) => learn(&board, &mut schedule, &news, &targets, evidence),
+                Ok(Err(error)) => tracing::warn!(%error, "overlay"),
+                Err(_) => return,
+            }
         }
+        tokio::time::sleep_until(next.into()).await;
     }
 }
 
-async fn go_round(
-    every: Duration,
-    mut targets: watch::Receiver<Vec<(Target, Carrier)>>,
-    learned: watch::Sender<Learned>,
-    may_fall_back: bool,
-    port: Option<u16>,
+fn learn(
+    board: &Board,
+    schedule: &mut Schedule<Arc<str>>,
+    news: &Notify,
+    targets: &[Target],
+    evidence: Vec<Evidence>,
 ) {
-    let mut records: HashMap<String, Record> = HashMap::new();
-    loop {
-        let wanted = targets.borrow_and_update().clone();
-        if wanted.is_empty() {
-            if targets.changed().await.is_err() {
-                return;
-            }
+    let now = Instant::now();
+    let mut book = board.book();
+    let before = (book.ways(), book.troubled.len());
+    for (target, evidence) in targets.iter().zip(evidence) {
+        // One that left meanwhile is not to be remembered.
+        if board.picture().roll.peer(&target.holder).is_none() {
             continue;
         }
-        records.retain(|holder, _| wanted.iter().any(|(t, _)| t.holder == *holder));
-        let batch: Vec<Target> = wanted.iter().map(|(target, _)| target.clone()).collect();
-        match tokio::task::spawn_blocking(move || probe::sweep(&batch)).await {
-            Ok(Ok(evidence)) => {
-                for ((target, carrier), evidence) in wanted.iter().zip(evidence) {
-                    let may = may_fall_back && *carrier != Carrier::Direct;
-                    let wrong = diagnose(&evidence, *carrier, target.public, port, target.mtu).is_some();
-                    let record = records.entry(target.holder.clone()).or_default();
-                    record.take(evidence, may);
-                    record.judge(wrong);
-                }
-            }
-            Ok(Err(error)) => tracing::warn!(%error, "overlay"),
-            Err(_) => return,
+        if !book.take(target, evidence) {
+            schedule.look_again(target.holder.clone(), now);
         }
-        let news = Learned {
-            fallen_back: records.iter().filter(|(_, r)| r.fallen_back).map(|(h, _)| h.clone()).collect(),
-            checksums_are_damaged: records.values().any(Record::checksums_are_damaged),
-            records: records.clone(),
-        };
-        if learned.send(news).is_err() {
-            return;
-        }
-        let unclear = records.values().any(Record::is_suspect);
-        tokio::time::sleep(if unclear { every.min(SECOND_LOOK) } else { every }).await;
+    }
+    let after = (book.ways(), book.troubled.len());
+    drop(book);
+    if before.0 != after.0 {
+        news.notify_one();
+    }
+    if before.1 != after.1 {
+        board.ring();
     }
 }

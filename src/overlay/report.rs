@@ -1,19 +1,20 @@
 //! From what was found and done to what is told: the status, and what becomes of it on the Node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use keelson_apiserver::Api;
-use tokio::sync::watch;
+use keelson_netkit::IpNet;
 use tokio_util::sync::CancellationToken;
 
+use crate::board::{Board, Picture};
 use crate::config::LeaseSource;
-use crate::engine::{Engine, Round};
+use crate::lease::Place;
 use crate::plan::Carrier;
-use crate::source::View;
-use crate::status::{PeerStatus, Status};
+use crate::source::kube::Connection;
+use crate::status::{PathStatus, PeerStatus, Status};
 
 /// The Node's condition that says whether the overlay works.
 pub const CONDITION: &str = "OverlayHealthy";
@@ -21,67 +22,79 @@ pub const CONDITION: &str = "OverlayHealthy";
 const PACE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is told of one round.
-pub fn status(
-    engine: &Engine,
-    round: &Round,
-    view: &View,
-    problems: Vec<String>,
-    repairs: u64,
-    ready: bool,
-) -> Status {
-    let conf = engine.conf();
-    let peers = round.peers.iter().map(|peer| {
-        let why: Vec<String> =
-            round.unreachable.iter().filter(|u| u.holder == peer.holder).map(|u| u.why.clone()).collect();
-        let public = peer.places().next().map(|p| p.public.to_string()).unwrap_or_default();
-        PeerStatus {
-            holder: peer.holder.clone(),
-            subnets: peer.subnets().map(|net| net.to_string()).collect(),
-            public,
-            path: match round.carriers.get(&peer.holder) {
-                Some(Carrier::Vxlan) => "vxlan",
-                Some(Carrier::Udp) => "udp",
-                Some(Carrier::Direct) => "direct",
-                None => "none",
+/// What is told to whoever asks. With thousands of peers this is work, so it is done only then.
+pub fn status(board: &Board) -> Status {
+    let book = board.book();
+    let picture = board.picture();
+    let Picture { roll, situation, fallen, head, .. } = &*picture;
+    let peers = roll.peers().map(|peer| {
+        let path = |place: &Place| {
+            let v4 = place.subnet.is_v4();
+            let fallen_back = fallen.contains(&(peer.holder.clone(), v4));
+            let carrier = situation.as_ref().and_then(|s| s.carrier(place, fallen_back).ok());
+            let record = book.record(&peer.holder, v4);
+            PathStatus {
+                public: place.public.to_string(),
+                path: path_name(carrier).into(),
+                loss: record.and_then(|r| r.loss()),
+                rtt: record.and_then(|r| r.latest().small),
+                mtu: record.and_then(|r| r.latest().largest),
             }
-            .into(),
-            problems: why,
-            ..PeerStatus::default()
+        };
+        let mut paths = peer.places().map(path);
+        PeerStatus {
+            holder: peer.holder.to_string(),
+            subnets: peer.subnets().map(|net| net.to_string()).collect(),
+            path: paths.next().unwrap_or_default(),
+            second: paths.next(),
+            problems: picture.problems(&book, &peer),
         }
     });
+    let peers = peers.collect();
+    let texts = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect();
     Status {
-        backend: conf.backend.name().to_owned(),
-        networks: conf.networks().map(|net| net.to_string()).collect(),
-        subnets: round.subnets.iter().map(|net| net.to_string()).collect(),
-        interface: round.underlay.name.clone(),
-        public: round.own.public4.iter().chain(round.own.public6.iter()).map(ToString::to_string).collect(),
-        mtu: round.mtu,
-        leases: engine.source_name().to_owned(),
-        heard: view.heard && view.trouble.is_none(),
-        peers: peers.collect(),
-        problems,
-        repairs,
-        ready,
-        counters: round.counters.clone(),
+        backend: situation.as_ref().map(|s| s.backend.name()).unwrap_or_default().to_owned(),
+        networks: situation.as_ref().map(|s| texts(&s.networks)).unwrap_or_default(),
+        subnets: situation.as_ref().map(|s| texts(&s.subnets)).unwrap_or_default(),
+        interface: head.interface.clone(),
+        public: head.public.clone(),
+        mtu: situation.as_ref().map(|s| s.mtu()).unwrap_or_default(),
+        leases: head.leases.to_owned(),
+        heard: head.heard,
+        peers,
+        problems: head.problems.iter().cloned().chain(roll.complaints().map(str::to_owned)).collect(),
+        repairs: head.repairs,
+        ready: head.ready,
+        counters: head.counters.clone(),
+        kernel_requests: head.traffic.0,
+        kernel_bytes: head.traffic.1,
+    }
+}
+
+fn path_name(carrier: Option<Carrier>) -> &'static str {
+    match carrier {
+        Some(Carrier::Vxlan) => "vxlan",
+        Some(Carrier::Udp) => "udp",
+        Some(Carrier::Direct) => "direct",
+        None => "none",
     }
 }
 
 /// Keeps the Node's conditions as the status says, until shutdown.
 pub async fn follow(
-    api: Api,
+    connection: Connection,
     source: LeaseSource,
-    mut status: watch::Receiver<Status>,
+    board: Arc<Board>,
     shutdown: CancellationToken,
 ) {
+    let mut changes = board.changes();
     let clear = matches!(&source, LeaseSource::Kube(kube) if kube.clear_network_unavailable);
     let mut cleared = !clear;
     let mut told: Option<(bool, String)> = None;
     loop {
-        let (ready, summary) = {
-            let now = status.borrow_and_update();
-            (now.ready, now.summary())
-        };
+        changes.mark_unchanged();
+        let api = connection.api();
+        let (ready, summary) = (board.is_ready(), board.summary());
         let mut failed = false;
         if ready && !cleared {
             let up = condition("NetworkUnavailable", "False", "OverlayIsUp", "The overlay runs on this node");
@@ -109,7 +122,7 @@ pub async fn follow(
             match failed {
                 true => tokio::time::sleep(RETRY).await,
                 false => {
-                    let _ = status.changed().await;
+                    let _ = changes.changed().await;
                     if cleared {
                         tokio::time::sleep(PACE).await;
                     }

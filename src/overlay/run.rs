@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::board::Board;
 use crate::config::{LeaseSource, NetConf, NetConfError, Options, Pool};
 use crate::daemon::Daemon;
 use crate::engine::Engine;
@@ -12,9 +13,9 @@ use crate::lease::{Annotations, Own, PrefixError};
 use crate::monitor::{Changes, ListenError};
 use crate::prober::Prober;
 use crate::serve::{self, ServeError};
-use crate::source::{self, View, kube::ConnectError};
+use crate::source::kube::{ConnectError, Connection};
+use crate::source::{self, Outbox};
 use crate::state::State;
-use crate::status::Status;
 use crate::{files, report};
 
 /// What could not be done is tried again after this.
@@ -38,6 +39,8 @@ pub enum RunError {
     Listen(#[from] ListenError),
     #[error("{0}")]
     Serve(#[from] ServeError),
+    #[error("two threads look after the kernel at once")]
+    Busy,
     #[error("the thread that looks after the kernel ended: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }
@@ -46,20 +49,22 @@ pub enum RunError {
 pub struct Hooks {
     /// Called once, when pods can be given addresses and reach each other.
     pub ready: Box<dyn FnOnce() + Send>,
+    /// Called after a burst of changes, when memory that was needed for it can go back to the system.
+    pub give_back: fn(),
     pub shutdown: CancellationToken,
 }
 
 /// Runs until shutdown. What was set up in the kernel stays.
 pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
-    let (status, told) = watch::channel(Status::default());
+    let board = Board::new();
     // Everything that can be refused is asked for before the kernel is touched.
     let local = serve::listen(&options.socket)?;
     let health = serve::listen_health(options.health).await?;
-    tokio::spawn(serve::serve_local(local, told.clone(), hooks.shutdown.clone()));
+    tokio::spawn(serve::serve_local(local, board.clone(), hooks.shutdown.clone()));
     if let Some(listener) = health {
-        tokio::spawn(serve::serve_health(listener, told.clone(), hooks.shutdown.clone()));
+        tokio::spawn(serve::serve_health(listener, board.clone(), hooks.shutdown.clone()));
     }
-    let state = State::load(&options.state_dir);
+    let (state, remembered) = State::load(&options.state_dir);
     let conf = tokio::select! {
         conf = network_config(&options, &state) => conf?,
         () = hooks.shutdown.cancelled() => return Ok(()),
@@ -70,18 +75,22 @@ pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
     tracing::info!(backend = conf.backend.name(), networks = ?conf.networks().map(|n| n.to_string()).collect::<Vec<_>>(), "overlay starts");
 
     let (own, wanted) = watch::channel(None);
-    let (sender, view) = watch::channel(View::default());
-    let api = start_source(&options, &conf, &state, wanted, sender).await?;
-    if let Some(api) = api {
-        tokio::spawn(report::follow(api, options.leases.clone(), told, hooks.shutdown.clone()));
+    let (outbox, inbox) = source::mailbox();
+    let connection = start_source(&options, &conf, &state, wanted, outbox).await?;
+    if let Some(connection) = connection {
+        let source = options.leases.clone();
+        tokio::spawn(report::follow(connection, source, board.clone(), hooks.shutdown.clone()));
     }
-    let prober = Prober::start(&conf, options.probe_every);
-    let engine = Engine::new(options, conf, state)?;
-    let daemon = Daemon::new(engine, prober, Changes::listen()?, view, own, status, hooks.ready);
-    tokio::select! {
+    let prober = Prober::start(&conf, options.probe_every, &board);
+    let engine = Engine::new(options, conf, state, remembered, board.clone())?;
+    let shutdown = hooks.shutdown.clone();
+    let mut daemon = Daemon::new(engine, prober, Changes::listen()?, inbox, own, board, hooks);
+    let result = tokio::select! {
         result = daemon.go_round() => result,
-        () = hooks.shutdown.cancelled() => Ok(()),
-    }
+        () = shutdown.cancelled() => Ok(()),
+    };
+    daemon.finish();
+    result
 }
 
 /// The configuration, and its text where it has to be kept.
@@ -119,14 +128,14 @@ async fn start_source(
     conf: &NetConf,
     state: &State,
     own: watch::Receiver<Option<Own>>,
-    view: watch::Sender<View>,
-) -> Result<Option<keelson_apiserver::Api>, RunError> {
+    outbox: Outbox,
+) -> Result<Option<Connection>, RunError> {
     match &options.leases {
         LeaseSource::Kube(kube) => {
             let annotations = Annotations::new(&kube.annotation_prefix)?;
-            let api = source::kube::connect(kube, &options.state_dir).await?;
-            tokio::spawn(source::kube::follow(api.clone(), annotations, own, view));
-            Ok(Some(api))
+            let connection = source::kube::connect(kube, &options.state_dir).await?;
+            tokio::spawn(source::kube::follow(connection.clone(), annotations, own, outbox));
+            Ok(Some(connection))
         }
         LeaseSource::Etcd(etcd) => {
             let mut memory = source::Memory {
@@ -138,7 +147,7 @@ async fn start_source(
                 let text = std::fs::read_to_string(&options.subnet_file).unwrap_or_default();
                 memory.subnets = files::read_subnet_env(&text);
             }
-            tokio::spawn(source::etcd::follow(etcd.clone(), conf.clone(), own, memory, view));
+            tokio::spawn(source::etcd::follow(etcd.clone(), conf.clone(), own, memory, outbox));
             Ok(None)
         }
         LeaseSource::Alone => {
@@ -148,9 +157,8 @@ async fn start_source(
                     subnets.extend(Pool::new(network, division)?.pick(&[], 0));
                 }
             }
-            let _ = view.send(View { subnets, heard: true, ..View::default() });
-            // Kept open: a source that is gone would look like one that ended.
-            tokio::spawn(async move { view.closed().await });
+            outbox.tell(|view| (view.subnets, view.heard) = (subnets, true));
+            outbox.leases(std::iter::empty());
             Ok(None)
         }
     }

@@ -17,11 +17,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics;
+use crate::board::Board;
 use crate::status::Status;
+use crate::{metrics, report};
 
 /// How many are served at once; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 16;
@@ -100,7 +101,7 @@ pub fn listen(path: &Path) -> Result<Local, ServeError> {
 }
 
 /// Writes the status as JSON to everyone who connects and may, and closes.
-pub async fn serve_local(local: Local, status: watch::Receiver<Status>, shutdown: CancellationToken) {
+pub async fn serve_local(local: Local, board: Arc<Board>, shutdown: CancellationToken) {
     let own = rustix::process::geteuid().as_raw();
     loop {
         let accepted = tokio::select! {
@@ -115,7 +116,7 @@ pub async fn serve_local(local: Local, status: watch::Receiver<Status>, shutdown
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own) {
             continue;
         }
-        let answer = serde_json::to_vec(&*status.borrow()).unwrap_or_default();
+        let answer = serde_json::to_vec(&report::status(&board)).unwrap_or_default();
         let _ = tokio::time::timeout(WRITE_TIME, stream.write_all(&answer)).await;
     }
 }
@@ -136,11 +137,7 @@ pub async fn listen_health(address: Option<SocketAddr>) -> Result<Option<TcpList
 }
 
 /// GET /healthz: whether this process is well. /readyz: whether the network is. /metrics.
-pub async fn serve_health(
-    listener: TcpListener,
-    status: watch::Receiver<Status>,
-    shutdown: CancellationToken,
-) {
+pub async fn serve_health(listener: TcpListener, board: Arc<Board>, shutdown: CancellationToken) {
     let limit = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(room) = limit.clone().acquire_owned().await else { return };
@@ -152,10 +149,10 @@ pub async fn serve_health(
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (status, ending) = (status.clone(), shutdown.clone());
+        let (board, ending) = (board.clone(), shutdown.clone());
         tokio::spawn(async move {
             let answer = |request: Request<Incoming>| {
-                std::future::ready(Ok::<_, Infallible>(answer(&request, &status.borrow())))
+                std::future::ready(Ok::<_, Infallible>(answer(&request, &board)))
             };
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -171,18 +168,18 @@ pub async fn serve_health(
     }
 }
 
-fn answer(request: &Request<Incoming>, status: &Status) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".into());
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok".into()),
-        "/readyz" if status.ready => text(StatusCode::OK, "ok".into()),
+        "/readyz" if board.is_ready() => text(StatusCode::OK, "ok".into()),
         "/readyz" => {
-            let why = status.summary().unwrap_or_else(|| "the network is being set up".into());
+            let why = board.summary().unwrap_or_else(|| "the network is being set up".into());
             text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
         }
-        "/metrics" => text(StatusCode::OK, metrics::render(status)),
+        "/metrics" => text(StatusCode::OK, metrics::render(&report::status(board))),
         _ => text(StatusCode::NOT_FOUND, "known here: /healthz, /readyz, /metrics\n".into()),
     }
 }

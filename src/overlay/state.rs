@@ -1,6 +1,7 @@
 //! What must outlive this process and the machine's next boot, in one file: while the apiserver or etcd is away, a host
 //! that starts knows its subnet and its peers from here.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use keelson_netkit::{IpNet, Mac};
@@ -22,7 +23,32 @@ pub struct State {
     pub mac6: Option<String>,
     /// Devices that were made.
     pub devices: Vec<String>,
+}
+
+/// The file as it is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stored {
+    #[serde(flatten)]
+    state: State,
     peers: Vec<StoredLease>,
+}
+
+/// The file as it is written: the peers one by one, because together they take more room than the rest of the process.
+#[derive(Serialize)]
+struct Written<'a, I: Iterator<Item = &'a Lease>> {
+    #[serde(flatten)]
+    state: &'a State,
+    #[serde(serialize_with = "each")]
+    peers: RefCell<I>,
+}
+
+fn each<'a, I, S>(peers: &RefCell<I>, serializer: S) -> Result<S::Ok, S::Error>
+where
+    I: Iterator<Item = &'a Lease>,
+    S: serde::Serializer,
+{
+    serializer.collect_seq(peers.borrow_mut().by_ref().map(StoredLease::of))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,26 +76,31 @@ fn path(dir: &Path) -> PathBuf {
 }
 
 impl State {
-    /// What was kept; nothing when there is no file or it cannot be read, which is only worth a warning.
-    pub fn load(dir: &Path) -> Self {
+    /// What was kept, with the peers; nothing when there is no file or it cannot be read, which is only worth a warning.
+    pub fn load(dir: &Path) -> (Self, Vec<Lease>) {
         let path = path(dir);
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return State::default(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Default::default(),
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "cannot read what was kept; starting without it");
-                return State::default();
+                return Default::default();
             }
         };
-        serde_json::from_slice(&text).unwrap_or_else(|error| {
+        let stored: Stored = serde_json::from_slice(&text).unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "what was kept cannot be understood; starting without it");
-            State::default()
-        })
+            Stored::default()
+        });
+        (stored.state, stored.peers.iter().map(StoredLease::lease).collect())
     }
 
-    pub fn save(&self, dir: &Path) -> Result<(), WriteError> {
-        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
-        files::replace(&path(dir), &text, 0o600).map(drop)
+    pub fn save<'a>(&'a self, dir: &Path, peers: impl Iterator<Item = &'a Lease>) -> Result<(), WriteError> {
+        let written = Written { state: self, peers: RefCell::new(peers) };
+        files::write(&path(dir), 0o600, |file| {
+            let mut file = std::io::BufWriter::new(file);
+            serde_json::to_writer(&mut file, &written)?;
+            std::io::Write::flush(&mut file)
+        })
     }
 
     pub fn subnets(&self) -> Vec<IpNet> {
@@ -80,8 +111,25 @@ impl State {
         let read = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         (read(&self.mac4), read(&self.mac6))
     }
+}
 
-    pub fn peers(&self) -> Vec<Lease> {
+impl StoredLease {
+    fn of(lease: &Lease) -> Self {
+        let place = |place: &Place| StoredPlace {
+            subnet: place.subnet.to_string(),
+            public: place.public.to_string(),
+            vni: place.vtep.map(|v| v.vni),
+            mac: place.vtep.map(|v| v.mac.to_string()),
+        };
+        StoredLease {
+            holder: lease.holder.to_string(),
+            backend: lease.backend.to_string(),
+            v4: lease.v4.as_ref().map(place),
+            v6: lease.v6.as_ref().map(place),
+        }
+    }
+
+    fn lease(&self) -> Lease {
         let place = |stored: &StoredPlace| {
             let vtep = match (stored.vni, &stored.mac) {
                 (Some(vni), Some(mac)) => Some(Vtep { vni, mac: mac.parse().ok()? }),
@@ -89,29 +137,12 @@ impl State {
             };
             Some(Place { subnet: stored.subnet.parse().ok()?, public: stored.public.parse().ok()?, vtep })
         };
-        let lease = |stored: &StoredLease| Lease {
-            holder: stored.holder.clone(),
-            backend: stored.backend.clone(),
-            v4: stored.v4.as_ref().and_then(place),
-            v6: stored.v6.as_ref().and_then(place),
-        };
-        self.peers.iter().map(lease).collect()
-    }
-
-    pub fn set_peers(&mut self, peers: &[Lease]) {
-        let place = |place: &Place| StoredPlace {
-            subnet: place.subnet.to_string(),
-            public: place.public.to_string(),
-            vni: place.vtep.map(|v| v.vni),
-            mac: place.vtep.map(|v| v.mac.to_string()),
-        };
-        let lease = |lease: &Lease| StoredLease {
-            holder: lease.holder.clone(),
-            backend: lease.backend.clone(),
-            v4: lease.v4.as_ref().map(place),
-            v6: lease.v6.as_ref().map(place),
-        };
-        self.peers = peers.iter().map(lease).collect();
+        Lease::new(
+            &self.holder,
+            &self.backend,
+            self.v4.as_ref().and_then(place),
+            self.v6.as_ref().and_then(place),
+        )
     }
 }
 
@@ -127,15 +158,13 @@ mod tests {
             public: "192.0.2.7".parse().unwrap(),
             vtep: Some(Vtep { vni: 1, mac: "6a:0b:c4:11:22:33".parse().unwrap() }),
         };
-        let peer = Lease { holder: "n1".into(), backend: "vxlan".into(), v4: Some(place), v6: None };
-        let mut state = State { subnets: vec!["10.1.3.0/24".into()], ..State::default() };
-        state.set_peers(std::slice::from_ref(&peer));
-        state.save(dir.path()).unwrap();
-        let read = State::load(dir.path());
-        assert_eq!((read.peers(), read.subnets().len()), (vec![peer], 1));
+        let peer = Lease::new("n1", "vxlan", Some(place), None);
+        let state = State { subnets: vec!["10.1.3.0/24".into()], ..State::default() };
+        state.save(dir.path(), std::iter::once(&peer)).unwrap();
+        assert_eq!(State::load(dir.path()), (state, vec![peer]));
         for garbage in ["", "{", "[]", r#"{"peers": 7}"#] {
             std::fs::write(dir.path().join("state.json"), garbage).unwrap();
-            assert_eq!(State::load(dir.path()), State::default(), "{garbage:?}");
+            assert_eq!(State::load(dir.path()), Default::default(), "{garbage:?}");
         }
     }
 }

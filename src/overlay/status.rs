@@ -24,12 +24,28 @@ pub struct Status {
     pub ready: bool,
     /// Named numbers of the udp data path and of the guard.
     pub counters: Vec<(String, u64)>,
+    /// Messages that the kernel was sent about the network, and bytes that it answered.
+    #[serde(default)]
+    pub kernel_requests: u64,
+    #[serde(default)]
+    pub kernel_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
     pub holder: String,
     pub subnets: Vec<String>,
+    /// How the first of its subnets is reached.
+    #[serde(flatten)]
+    pub path: PathStatus,
+    /// How the second is, of a peer that has both families.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<PathStatus>,
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathStatus {
     pub public: String,
     /// "vxlan", "udp", "direct", or "none" where it cannot be reached.
     pub path: String,
@@ -39,18 +55,12 @@ pub struct PeerStatus {
     pub rtt: Option<f64>,
     /// The largest packet that got through.
     pub mtu: Option<u32>,
-    pub problems: Vec<String>,
 }
 
-impl Status {
-    /// One line for a condition: what is wrong first, and how much more there is.
-    pub fn summary(&self) -> Option<String> {
-        let all: Vec<&String> =
-            self.problems.iter().chain(self.peers.iter().flat_map(|p| p.problems.iter())).collect();
-        let first = all.first()?;
-        Some(match all.len() {
-            1 => (*first).clone(),
-            more => format!("{first} (and {} more)", more - 1),
-        })
+impl PeerStatus {
+    /// Each way to the peer, with the family that it carries.
+    pub fn paths(&self) -> impl Iterator<Item = (&'static str, &PathStatus)> {
+        let family = |path: &PathStatus| if path.public.contains(':') { "ipv6" } else { "ipv4" };
+        std::iter::once(&self.path).chain(&self.second).map(move |path| (family(path), path))
     }
 }

@@ -1,6 +1,6 @@
 //! The interface that hosts reach each other by: which one it is, and what it has.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link};
@@ -33,6 +33,15 @@ pub enum UnderlayError {
     Kernel(#[from] Error),
 }
 
+/// Any address that is far away tells where the default route leads; documentation addresses are never here.
+const FAR4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+const FAR6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0xffff, 0, 0, 0, 1));
+
+/// The addresses whose way tells where the default route leads.
+pub fn far() -> impl Iterator<Item = IpAddr> {
+    [FAR4, FAR6].into_iter()
+}
+
 /// Interfaces as values, so that the choice can be tested without any.
 #[derive(Debug, Clone)]
 struct Candidate {
@@ -61,12 +70,8 @@ pub fn choose(
         let nets = addr::list(socket, &link, Family::Any)?.into_iter().map(|a| a.net).collect();
         candidates.push(Candidate { link, nets });
     }
-    let mut way = |addr: &str| {
-        let addr = addr.parse().ok()?;
-        route::link_towards(socket, addr).ok().flatten()
-    };
-    // Any address that is far away tells where the default route leads; documentation addresses are never here.
-    let mut ways = Ways { default4: way("203.0.113.1"), default6: way("2001:db8:ffff:ffff::1"), asked: None };
+    let mut way = |addr: IpAddr| route::link_towards(socket, addr).ok().flatten();
+    let mut ways = Ways { default4: way(FAR4), default6: way(FAR6), asked: None };
     if let Some(target) = choice.towards {
         ways.asked = route::link_towards(socket, target)?;
     }

@@ -5,6 +5,7 @@ mod etcd;
 mod flanneld;
 mod kube;
 mod lifetimes;
+mod scale;
 mod streams;
 mod trouble;
 
@@ -44,6 +45,11 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         )
         .await;
     suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
+    suite.case("both families of a peer are probed", LIMIT, trouble::both_families(&etcd, &mut trio)).await;
+    for backend in ["vxlan", "host-gw", "udp"] {
+        let name = format!("a change among thousands of peers by {backend}");
+        suite.case(&name, LIMIT * 2, scale::flat(&etcd, &mut trio, backend)).await;
+    }
     suite.case("one host alone", LIMIT, trouble::alone(&mut trio)).await;
     Ok(())
 }

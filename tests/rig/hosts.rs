@@ -120,6 +120,10 @@ impl Host {
         .await
     }
 
+    pub fn overlay_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::id)
+    }
+
     pub async fn status(&self) -> Result<Value> {
         let socket = self.dir.join("overlay.sock").display().to_string();
         let text = output(built::agent()?, &["overlay", "--socket", &socket, "status", "-o", "json"]).await?;

@@ -35,20 +35,24 @@ fn page(status: &Status) -> String {
         status.repairs
     );
     let mut lines: Vec<Vec<String>> = vec![
-        ["PEER", "SUBNETS", "ADDRESS", "PATH", "LOSS", "RTT", "MTU", "PROBLEM"].map(String::from).to_vec(),
+        ["PEER", "SUBNET", "ADDRESS", "PATH", "LOSS", "RTT", "MTU", "PROBLEM"].map(String::from).to_vec(),
     ];
     for peer in &status.peers {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-        lines.push(vec![
-            peer.holder.clone(),
-            peer.subnets.join(","),
-            peer.public.clone(),
-            peer.path.clone(),
-            or_dash(peer.loss.map(|loss| format!("{loss}%"))),
-            or_dash(peer.rtt.map(|rtt| format!("{rtt:.2} ms"))),
-            or_dash(peer.mtu.map(|mtu| mtu.to_string())),
-            peer.problems.join("; "),
-        ]);
+        // One line for each family; what is wrong stands in the first.
+        let mut problems = Some(peer.problems.join("; "));
+        for ((_, path), subnet) in peer.paths().zip(&peer.subnets) {
+            lines.push(vec![
+                peer.holder.clone(),
+                subnet.clone(),
+                path.public.clone(),
+                path.path.clone(),
+                or_dash(path.loss.map(|loss| format!("{loss}%"))),
+                or_dash(path.rtt.map(|rtt| format!("{rtt:.2} ms"))),
+                or_dash(path.mtu.map(|mtu| mtu.to_string())),
+                problems.take().unwrap_or_default(),
+            ]);
+        }
     }
     text.push_str(&crate::table::aligned(&lines));
     if !status.problems.is_empty() {

@@ -18,6 +18,8 @@ const POLICY_ACCEPT: u32 = 1;
 /// The kind of user data that `nft list` shows as a comment, and how much of it nft reads.
 const USERDATA_COMMENT: u8 = 0;
 const COMMENT_MAX: usize = 127;
+/// An attribute is at most 64 KiB long, and a key in it takes some 40 bytes.
+const KEYS_AT_ONCE: usize = 1000;
 
 /// Where a base chain hangs in the packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +151,24 @@ impl Batch {
         self.push(format!("add an element to {set} of nf_tables table {table}"), m)
     }
 
+    /// Adds keys to a set, many in one message.
+    pub fn add_keys(&mut self, table: Table, set: &str, keys: &[Vec<u8>]) -> &mut Self {
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            let m = key_list(message::NEWSETELEM, flags::CREATE, table, set, keys);
+            self.push(format!("add elements to {set} of nf_tables table {table}"), m);
+        }
+        self
+    }
+
+    /// Takes keys out of a set; one that is not there is an error.
+    pub fn delete_keys(&mut self, table: Table, set: &str, keys: &[Vec<u8>]) -> &mut Self {
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            let m = key_list(message::DELSETELEM, 0, table, set, keys);
+            self.push(format!("delete elements from {set} of nf_tables table {table}"), m);
+        }
+        self
+    }
+
     pub fn delete_element(&mut self, table: Table, set: &str, key: &[u8]) -> &mut Self {
         let m = elements(message::DELSETELEM, 0, table, set, key, &ElementValue::None);
         self.push(format!("delete an element from {set} of nf_tables table {table}"), m)
@@ -171,6 +191,7 @@ impl Batch {
             m.add_flags(flags::ACK);
             bytes.extend_from_slice(m.seal(socket.next_seq()));
         }
+        socket.make_room(bytes.len());
         let mut end = Message::new(BATCH_END, 0).fixed(&header(0, SUBSYSTEM));
         bytes.extend_from_slice(end.seal(socket.next_seq()));
 
@@ -190,6 +211,21 @@ impl Batch {
         self.steps.push((op, message));
         self
     }
+}
+
+fn key_list(kind_: u16, flags: u16, table: Table, set: &str, keys: &[Vec<u8>]) -> Message {
+    let mut m = Message::new(kind(kind_), flags).fixed(&header(table.family as u8, 0));
+    m.attr_str(a::ELEMENTS_TABLE, table.name).attr_str(a::ELEMENTS_SET, set);
+    m.nest(a::ELEMENTS, |m| {
+        for key in keys {
+            m.nest(a::LIST_ELEMENT, |m| {
+                m.nest(a::ELEMENT_KEY, |m| {
+                    m.attr(a::DATA_VALUE, key);
+                });
+            });
+        }
+    });
+    m
 }
 
 fn elements(kind_: u16, flags: u16, table: Table, set: &str, key: &[u8], value: &ElementValue) -> Message {

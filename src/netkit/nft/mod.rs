@@ -9,8 +9,10 @@ mod read;
 
 pub use batch::{Batch, ElementValue, Hook};
 pub use expr::{Compare, Expr, NatFamily, REG_VERDICT, Verdict, register};
+pub(crate) use read::named_table;
 pub use read::{
-    FoundElement, FoundRule, chain_exists, element, generation, list_chains, list_rules, table_exists,
+    FoundElement, FoundRule, chain_exists, each_key, element, generation, list_chains, list_rules,
+    table_exists,
 };
 
 /// The address family of a table; numbers as in linux/netfilter.h.

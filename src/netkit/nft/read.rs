@@ -111,6 +111,32 @@ pub fn element(socket: &mut Socket, table: Table, map: &str, key: &[u8]) -> Resu
     }))
 }
 
+/// Hands every key of a set, or of a map, to `each`; some more than once should the set change meanwhile. A missing set
+/// has none.
+pub fn each_key(socket: &mut Socket, table: Table, set: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
+    let mut m = Message::new(kind(message::GETSETELEM), 0).fixed(&header(table.family as u8, 0));
+    m.attr_str(a::ELEMENTS_TABLE, table.name).attr_str(a::ELEMENTS_SET, set);
+    let request = Request::new(format!("list the elements of {set} in nf_tables table {table}"), m);
+    let listed = socket.dump(&request, |found, payload| {
+        let body = payload.get(4..).filter(|_| found == kind(message::NEWSETELEM))?;
+        for (_, element) in wire::attrs(wire::find(body, a::ELEMENTS)?) {
+            let key = wire::find(element, a::ELEMENT_KEY).and_then(|key| wire::find(key, a::DATA_VALUE));
+            key.into_iter().for_each(&mut each);
+        }
+        None::<()>
+    });
+    absent_is_empty(listed).map(drop)
+}
+
+/// The table that a message is about; of every kind of object but a table itself, the first attribute names it.
+pub(crate) fn named_table(received: &wire::Received<'_>) -> Option<String> {
+    let kind = received.kind & 0xff;
+    if kind == message::NEWGEN || kind == message::GETGEN {
+        return None;
+    }
+    wire::find(received.payload.get(4..)?, a::TABLE_NAME).map(wire::text)
+}
+
 fn exists(socket: &mut Socket, request: Request) -> Result<bool> {
     match socket.call(request) {
         Ok(_) => Ok(true),

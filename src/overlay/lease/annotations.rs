@@ -65,12 +65,9 @@ impl Annotations {
             let public = public_address(public, is_v4)?;
             Ok::<_, String>(Some(Place { subnet, public, vtep: Vtep::read(&backend_data(get(data))?)? }))
         };
-        Ok(Some(Lease {
-            holder: node.to_owned(),
-            backend: get("backend-type").unwrap_or_default().to_owned(),
-            v4: place(v4, "public-ip", "backend-data", true)?,
-            v6: place(v6, "public-ipv6", "backend-v6-data", false)?,
-        }))
+        let v4 = place(v4, "public-ip", "backend-data", true)?;
+        let v6 = place(v6, "public-ipv6", "backend-v6-data", false)?;
+        Ok(Some(Lease::new(node, get("backend-type").unwrap_or_default(), v4, v6)))
     }
 
     /// The public addresses that an administrator wrote on the Node, to be used instead of the interface's.
@@ -145,7 +142,7 @@ mod tests {
     fn what_flannel_wrote_is_read_and_what_is_written_reads_back() {
         let lease = flannel().lease("n1", &written(&VXLAN), &["10.244.3.0/24".into()]).unwrap().unwrap();
         let place = lease.v4.unwrap();
-        assert_eq!((lease.holder.as_str(), lease.backend.as_str(), lease.v6), ("n1", "vxlan", None));
+        assert_eq!((&*lease.holder, &*lease.backend, lease.v6), ("n1", "vxlan", None));
         assert_eq!(
             (place.subnet.to_string(), place.public.to_string()),
             ("10.244.3.0/24".into(), "192.0.2.7".into())

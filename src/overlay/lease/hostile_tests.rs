@@ -1,6 +1,6 @@
 //! Whatever stands in an annotation or a key: no panic, and what is accepted makes sense.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -44,13 +44,14 @@ proptest! {
 
 /// What passes is served only where it cannot do harm.
 fn check(lease: Lease) -> Result<(), TestCaseError> {
-    let nets = ["10.0.0.0/8".parse().unwrap(), "fd00::/16".parse().unwrap()];
-    let own = ["10.1.0.0/16".parse().unwrap()];
-    let none = HashSet::new();
-    let backend = lease.backend.clone();
-    let measure =
-        Measure { networks: &nets, own: &own, addresses: &[], backend: &backend, vni: None, served: &none };
-    for place in sift(vec![lease], &measure).peers.iter().flat_map(Lease::places) {
+    let nets: [IpNet; 2] = ["10.0.0.0/8".parse().unwrap(), "fd00::/16".parse().unwrap()];
+    let own: [IpNet; 1] = ["10.1.0.0/16".parse().unwrap()];
+    let backend = lease.backend.to_string();
+    let mut roll = Roll::default();
+    roll.settle(&Measure { networks: nets.to_vec(), own: own.to_vec(), backend, ..Measure::default() });
+    roll.take(News::Whole(BTreeMap::from([(lease.holder.clone(), Ok(lease))])));
+    let peers: Vec<Lease> = roll.peers().collect();
+    for place in peers.iter().flat_map(Lease::places) {
         prop_assert!(nets.iter().any(|net| net.contains(place.subnet.addr)));
         prop_assert!(!own[0].overlaps(&place.subnet));
         prop_assert!(

@@ -55,15 +55,12 @@ impl Record {
             let vtep = Vtep::read(data)?;
             Ok::<_, String>(Some(Place { subnet, public: public_address(public, is_v4)?, vtep }))
         };
-        Ok(Lease {
-            holder: key.to_owned(),
-            backend: self.backend.clone(),
-            v4: place(v4, &self.public4, &self.data4, true)?,
-            v6: match v6 {
-                Some(v6) => place(v6, &self.public6, &self.data6, false)?,
-                None => None,
-            },
-        })
+        let v4 = place(v4, &self.public4, &self.data4, true)?;
+        let v6 = match v6 {
+            Some(v6) => place(v6, &self.public6, &self.data6, false)?,
+            None => None,
+        };
+        Ok(Lease::new(key, &self.backend, v4, v6))
     }
 }
 

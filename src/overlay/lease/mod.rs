@@ -3,14 +3,19 @@
 mod annotations;
 #[cfg(test)]
 mod hostile_tests;
+mod index;
 mod keys;
-mod sift;
+mod objection;
+mod roll;
 
 pub use annotations::{Annotations, PrefixError};
 pub use keys::{Record, parse_key, subnet_key};
-pub use sift::{Measure, Sifted, sift};
+pub use objection::Measure;
+pub use roll::{Change, Heard, News, Roll};
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use keelson_netkit::{IpNet, Mac};
 use serde::{Deserialize, Serialize};
@@ -19,9 +24,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Who holds it, in words: the node's name, or the key in etcd.
-    pub holder: String,
+    pub holder: Arc<str>,
     /// flannel's name of the backend: "vxlan", "udp", ...
-    pub backend: String,
+    pub backend: Cow<'static, str>,
     pub v4: Option<Place>,
     pub v6: Option<Place>,
 }
@@ -47,8 +52,25 @@ impl Lease {
         self.v4.iter().chain(self.v6.iter())
     }
 
+    pub fn new(holder: &str, backend: &str, v4: Option<Place>, v6: Option<Place>) -> Self {
+        Lease { holder: holder.into(), backend: backend_name(backend), v4, v6 }
+    }
+
+    pub fn place(&self, v4: bool) -> Option<Place> {
+        if v4 { self.v4 } else { self.v6 }
+    }
+
     pub fn subnets(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.places().map(|place| place.subnet)
+    }
+}
+
+/// The name of a backend. Thousands of leases bear one of three, which need not be stored with each.
+fn backend_name(text: &str) -> Cow<'static, str> {
+    const USUAL: [&str; 4] = ["", "vxlan", "udp", "host-gw"];
+    match USUAL.into_iter().find(|usual| *usual == text) {
+        Some(usual) => Cow::Borrowed(usual),
+        None => Cow::Owned(text.to_owned()),
     }
 }
 

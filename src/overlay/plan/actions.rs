@@ -9,8 +9,10 @@ use keelson_netkit::route::Route;
 use keelson_netkit::vxlan::Tunnel;
 use keelson_netkit::{IfIndex, IfName, IpNet, Mac};
 
-use super::desired::{Desired, Device, Kind, Via, WantedRoute};
+use super::desired::{Desired, Device, Kind};
+use super::follow::Ground;
 use super::observed::{FoundDevice, Observed};
+use super::situation::Role;
 use super::{KERNEL_PROTOCOL, ROUTE_PROTOCOL};
 
 const MAIN_TABLE: u32 = 254;
@@ -41,19 +43,27 @@ pub enum Action {
 /// is as it should be is empty.
 pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Action> {
     let mut actions = Vec::new();
-    let mut settled: HashMap<&str, &FoundDevice> = HashMap::new();
+    let mut settled: HashMap<Role, &FoundDevice> = HashMap::new();
     for device in &desired.devices {
         if let Some(found) = shape(device, observed, &mut actions) {
-            settled.insert(device.name.as_str(), found);
+            settled.insert(device.role, found);
         }
     }
     // A tun device carries both families, each with its own entry in the list: neither may take the other's address.
-    for (name, found) in &settled {
-        let wanted: Vec<&Device> = desired.devices.iter().filter(|d| d.name.as_str() == *name).collect();
+    for (role, found) in &settled {
+        let wanted: Vec<&Device> = desired.devices.iter().filter(|d| d.role == *role).collect();
         addresses(&wanted, found, &mut actions);
         entries(&wanted, found, &mut actions);
     }
-    routes(desired, observed, &settled, &mut actions);
+    let ground = Ground {
+        underlay: observed.underlay,
+        devices: desired
+            .devices
+            .iter()
+            .filter_map(|d| Some((d.role, d.name.clone(), settled.get(&d.role)?.index)))
+            .collect(),
+    };
+    routes(desired, observed, &ground, &mut actions);
     removals(desired, observed, &settled, &mut actions);
     actions
 }
@@ -154,79 +164,56 @@ fn entries(wanted: &[&Device], found: &FoundDevice, actions: &mut Vec<Action>) {
     }
 }
 
-fn routes(
-    desired: &Desired,
-    observed: &Observed,
-    settled: &HashMap<&str, &FoundDevice>,
-    actions: &mut Vec<Action>,
-) {
-    let mut at: HashMap<IpNet, Vec<&Route>> = HashMap::new();
-    for route in observed.routes.iter().filter(|r| in_main_table(r)) {
-        at.entry(route.dst).or_default().push(route);
-    }
-    for wanted in &desired.routes {
-        let Some(route) = concrete(wanted, observed, settled) else { continue };
-        let there = at.get(&route.dst).is_some_and(|found| found.iter().any(|f| is_same(&route, f)));
-        if !there {
-            actions.push(Action::SetRoute(route));
+/// Sets the routes that are missing, then removes those of ours that are no longer wanted.
+fn routes(desired: &Desired, observed: &Observed, ground: &Ground, actions: &mut Vec<Action>) {
+    let at: HashMap<IpNet, usize> = desired.routes.iter().enumerate().map(|(i, r)| (r.dst, i)).collect();
+    let mut there = vec![false; desired.routes.len()];
+    let mut strange = Vec::new();
+    for found in observed.routes.iter().filter(|r| in_main_table(r)) {
+        match at.get(&found.dst) {
+            Some(i) => {
+                there[*i] |=
+                    ground.concrete(&desired.routes[*i]).is_some_and(|wanted| is_same(&wanted, found));
+            }
+            None if is_ours(found, desired, ground) => strange.push(Action::RemoveRoute(found.clone())),
+            None => {}
         }
     }
+    let missing = desired.routes.iter().zip(there).filter(|(_, there)| !there);
+    actions.extend(missing.filter_map(|(wanted, _)| ground.concrete(wanted)).map(Action::SetRoute));
+    actions.extend(strange);
 }
 
-/// The route with numbers instead of names; None while its device is not ready.
-fn concrete(
-    wanted: &WantedRoute,
-    observed: &Observed,
-    settled: &HashMap<&str, &FoundDevice>,
-) -> Option<Route> {
-    let mut route = Route { protocol: ROUTE_PROTOCOL, ..Route::to(wanted.dst) };
-    match &wanted.via {
-        Via::Device { name, gateway } => {
-            route.link = Some(settled.get(name.as_str())?.index);
-            route.gateway = *gateway;
-            route.onlink = gateway.is_some();
-        }
-        Via::Underlay { gateway } => {
-            route.link = Some(observed.underlay?);
-            route.gateway = Some(*gateway);
-        }
-    }
-    Some(route)
+fn is_ours(route: &Route, desired: &Desired, ground: &Ground) -> bool {
+    let over_ours = route.link.is_some_and(|link| ground.is_ours(link))
+        && route.protocol != KERNEL_PROTOCOL
+        && desired.networks.iter().any(|net| net.contains(route.dst.addr));
+    over_ours || route.protocol == ROUTE_PROTOCOL
 }
 
-fn is_same(wanted: &Route, found: &Route) -> bool {
+pub(super) fn is_same(wanted: &Route, found: &Route) -> bool {
     found.link == wanted.link
         && found.gateway == wanted.gateway
         && found.protocol == wanted.protocol
         && matches!(found.priority, None | Some(0 | IPV6_METRIC))
 }
 
-fn in_main_table(route: &Route) -> bool {
+pub(super) fn in_main_table(route: &Route) -> bool {
     matches!(route.table, None | Some(0 | MAIN_TABLE))
 }
 
-/// What is ours and no longer wanted: routes first, so that no packet is led to an entry that is gone.
+/// Entries of ours that are no longer wanted, after the routes, so that no packet is led to an entry that is gone.
 fn removals(
     desired: &Desired,
     observed: &Observed,
-    settled: &HashMap<&str, &FoundDevice>,
+    settled: &HashMap<Role, &FoundDevice>,
     actions: &mut Vec<Action>,
 ) {
-    let wanted: HashSet<IpNet> = desired.routes.iter().map(|r| r.dst).collect();
-    let devices: HashSet<IfIndex> = settled.values().map(|d| d.index).collect();
-    for route in observed.routes.iter().filter(|r| in_main_table(r) && !wanted.contains(&r.dst)) {
-        let over_ours = route.link.is_some_and(|link| devices.contains(&link))
-            && route.protocol != KERNEL_PROTOCOL
-            && desired.networks.iter().any(|net| net.contains(route.dst.addr));
-        if over_ours || route.protocol == ROUTE_PROTOCOL {
-            actions.push(Action::RemoveRoute(route.clone()));
-        }
-    }
-    for (name, found) in settled {
-        let of_name = || desired.devices.iter().filter(|d| d.name.as_str() == *name);
-        let Some(device) = of_name().next().map(|d| d.name.clone()) else { continue };
+    for (role, found) in settled {
+        let of_role = || desired.devices.iter().filter(|d| d.role == *role);
+        let Some(device) = of_role().next().map(|d| d.name.clone()) else { continue };
         let index = found.index;
-        let forwarding: HashMap<Mac, IpAddr> = of_name().flat_map(|d| d.forwarding.iter().copied()).collect();
+        let forwarding: HashMap<Mac, IpAddr> = of_role().flat_map(|d| d.forwarding.iter().copied()).collect();
         let present: HashSet<(Mac, IpAddr)> = found.forwarding.iter().map(|e| (e.mac, e.addr)).collect();
         for entry in found.forwarding.iter().filter(|e| e.permanent) {
             // A peer that moved has its entry replaced above; only a second one beside the right one is taken away.
@@ -243,7 +230,7 @@ fn removals(
                 });
             }
         }
-        let neighbours: HashSet<IpAddr> = of_name().flat_map(|d| d.neighbours.iter().map(|n| n.0)).collect();
+        let neighbours: HashSet<IpAddr> = of_role().flat_map(|d| d.neighbours.iter().map(|n| n.0)).collect();
         for entry in found.neighbours.iter().filter(|e| e.permanent && !neighbours.contains(&e.addr)) {
             actions.push(Action::RemoveNeighbour { device: device.clone(), index, addr: entry.addr });
         }

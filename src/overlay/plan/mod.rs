@@ -1,17 +1,21 @@
 //! What the kernel should hold for the overlay, and what to do about the difference to what it holds. Pure.
 
 mod actions;
+mod concern;
 mod desired;
+mod follow;
 mod observed;
+mod situation;
 
 #[cfg(test)]
 mod tests;
 
 pub use actions::{Action, plan};
-pub use desired::{
-    Carrier, Desired, Device, Kind, Situation, TUN_NAME, Unreachable, Via, WantedRoute, desired,
-};
+pub use concern::Claim;
+pub use desired::{Desired, Device, Kind, desired};
+pub use follow::{Ground, follow};
 pub use observed::{FoundDevice, Observed};
+pub use situation::{Carrier, Fallen, Role, Share, Situation, TUN_NAME, Via, WantedRoute};
 
 /// The number by which routes of this overlay are told from other people's: `ip route show proto 75`.
 pub const ROUTE_PROTOCOL: u8 = 75;

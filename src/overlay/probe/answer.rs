@@ -4,21 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use keelson_netkit::IpNet;
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
 
 use super::sweep::{PROBE_MAGIC, PROBE_PORT};
 
-/// Who may ask: the subnets of all peers that are served.
-pub type Asking = watch::Receiver<Vec<IpNet>>;
-
-/// Answers until dropped. An answer is never longer than its question, and goes only to whom a lease knows.
-pub async fn answer(own: IpAddr, asking: Asking) -> std::io::Result<()> {
+/// Answers until dropped. An answer is never longer than its question, and goes only into the pod network.
+pub async fn answer(own: IpAddr, networks: Vec<IpNet>) -> std::io::Result<()> {
     let socket = UdpSocket::bind(SocketAddr::new(own, PROBE_PORT)).await?;
     let mut buffer = [0; 256];
     loop {
         // An error here is about an earlier answer that nobody took.
         let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
-        let known = asking.borrow().iter().any(|net| net.contains(from.ip()));
+        let known = networks.iter().any(|net| net.contains(from.ip()));
         if known && buffer[..len].starts_with(PROBE_MAGIC) {
             let _ = socket.send_to(&buffer[..len], from).await;
         }

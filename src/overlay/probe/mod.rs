@@ -5,9 +5,11 @@ mod answer;
 mod diagnose;
 mod echo;
 mod record;
+mod schedule;
 mod sweep;
 
 pub use answer::answer;
-pub use diagnose::diagnose;
+pub use diagnose::{Evidence, diagnose};
 pub use record::Record;
+pub use schedule::Schedule;
 pub use sweep::{Target, sweep};

@@ -1,23 +1,23 @@
 //! What is remembered of a peer's probes, and when a peer changes its way. Pure.
 
-use std::collections::VecDeque;
-
 use super::diagnose::Evidence;
 
 /// How many of the latest sweeps count.
-const REMEMBERED: usize = 10;
+const REMEMBERED: u32 = 10;
 /// This many in a row decide; one lost packet does not.
-const DECISIVE: usize = 3;
+const DECISIVE: u8 = 3;
 
+/// Small, because there is one for each family of thousands of peers.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// Whether a packet came back, the latest last.
-    answers: VecDeque<bool>,
-    silent: usize,
-    heard: usize,
-    damaged: usize,
+    /// Whether nothing came back, a bit for each sweep, the latest last; and how many of them there were.
+    lost: u16,
+    sweeps: u8,
+    silent: u8,
+    heard: u8,
+    damaged: u8,
     /// Sweeps in a row that something was wrong in.
-    troubled: usize,
+    troubled: u8,
     latest: Evidence,
     pub fallen_back: bool,
 }
@@ -27,12 +27,12 @@ impl Record {
     pub fn take(&mut self, evidence: Evidence, may_fall_back: bool) {
         // The tunnel itself: what goes by the routes may go around it.
         let answered = evidence.small.is_some();
-        self.answers.push_back(answered || evidence.udp);
-        while self.answers.len() > REMEMBERED {
-            self.answers.pop_front();
-        }
-        (self.silent, self.heard) = if answered { (0, self.heard + 1) } else { (self.silent + 1, 0) };
-        self.damaged = if evidence.small.is_some() && !evidence.udp { self.damaged + 1 } else { 0 };
+        let lost = u16::from(!(answered || evidence.udp));
+        self.lost = (self.lost << 1 | lost) & ((1 << REMEMBERED) - 1);
+        self.sweeps = (self.sweeps + 1).min(REMEMBERED as u8);
+        let count = |so_far: u8, goes_on: bool| if goes_on { so_far.saturating_add(1) } else { 0 };
+        (self.silent, self.heard) = (count(self.silent, !answered), count(self.heard, answered));
+        self.damaged = count(self.damaged, evidence.small.is_some() && !evidence.udp);
         self.fallen_back = match (self.fallen_back, may_fall_back) {
             (_, false) => false,
             // Away from the tunnel only to something that works.
@@ -48,7 +48,7 @@ impl Record {
 
     /// Takes in whether something was wrong in the sweep that was taken in last.
     pub fn judge(&mut self, wrong: bool) {
-        self.troubled = if wrong { self.troubled + 1 } else { 0 };
+        self.troubled = if wrong { self.troubled.saturating_add(1) } else { 0 };
     }
 
     /// Whether something has been wrong so often that it is no accident, such as a host that is just starting.
@@ -67,8 +67,8 @@ impl Record {
     }
 
     pub fn loss(&self) -> Option<u8> {
-        let lost = self.answers.iter().filter(|answered| !**answered).count();
-        (!self.answers.is_empty()).then(|| u8::try_from(lost * 100 / self.answers.len()).unwrap_or(100))
+        let sweeps = u32::from(self.sweeps);
+        (sweeps > 0).then(|| u8::try_from(self.lost.count_ones() * 100 / sweeps).unwrap_or(100))
     }
 }
 

@@ -1,9 +1,10 @@
-//! One sweep over all peers: packets out, answers in, a second's patience. Blocking.
+//! One sweep over some peers: packets out, answers in, a second's patience. Blocking.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_netkit::IfName;
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::diagnose::Evidence;
 use super::echo::{Echo, Mark};
+use crate::plan::Carrier;
 
 /// Where keelson hosts answer probes, on their overlay addresses only.
 pub const PROBE_PORT: u16 = 8286;
@@ -18,14 +20,13 @@ pub const PROBE_PORT: u16 = 8286;
 pub const PROBE_MAGIC: &[u8; 8] = b"KSPROBE1";
 const PATIENCE: Duration = Duration::from_millis(1000);
 const SEARCH_PATIENCE: Duration = Duration::from_millis(300);
-/// So many peers at once: each needs a socket for its UDP probe.
-const CHUNK: usize = 256;
 const SMALL: u32 = 84;
 
 /// A peer to be probed.
 #[derive(Debug, Clone)]
 pub struct Target {
-    pub holder: String,
+    pub holder: Arc<str>,
+    pub carrier: Carrier,
     /// Its address on the overlay, or the public one where there is no tunnel.
     pub overlay: IpAddr,
     pub public: IpAddr,
@@ -40,13 +41,9 @@ pub struct Target {
 #[error("cannot probe peers: {0}")]
 pub struct SweepError(#[from] io::Error);
 
-/// What each peer answered, in the order of the targets.
+/// What each peer answered, in the order of the targets. Each needs a socket for its UDP probe, so they come in batches.
 pub fn sweep(targets: &[Target]) -> Result<Vec<Evidence>, SweepError> {
-    let mut all = Vec::with_capacity(targets.len());
-    for chunk in targets.chunks(CHUNK) {
-        all.extend(probe(chunk)?);
-    }
-    Ok(all)
+    Ok(probe(targets)?)
 }
 
 /// What a probe was sent for.

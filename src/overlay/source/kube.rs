@@ -1,6 +1,5 @@
 //! Leases from Kubernetes: every Node with flannel's annotations is one.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use keelson_apiserver::{Api, ApiError, ClientOptions, NodeEvent, NodeFacts};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::View;
+use super::{Outbox, View};
 use crate::config::KubeOptions;
 use crate::files;
-use crate::lease::{Annotations, Own};
+use crate::lease::{Annotations, Heard, Own};
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const RETRY: Duration = Duration::from_secs(5);
@@ -29,13 +28,25 @@ pub enum ConnectError {
     Write(#[from] files::WriteError),
 }
 
+/// The way to the apiserver.
+#[derive(Clone)]
+pub struct Connection {
+    api: Api,
+}
+
+impl Connection {
+    pub fn api(&self) -> Api {
+        self.api.clone()
+    }
+}
+
 /// Reads the identity; does not contact the server.
-pub async fn connect(options: &KubeOptions, state_dir: &Path) -> Result<Api, ConnectError> {
+pub async fn connect(options: &KubeOptions, state_dir: &Path) -> Result<Connection, ConnectError> {
     let kubeconfig = match &options.kubeconfig {
         Some(path) => path.clone(),
         None => in_pod(options.api_url.as_deref(), state_dir)?,
     };
-    Ok(Api::connect(&ClientOptions::new(kubeconfig, &options.node_name)).await?)
+    Ok(Connection { api: Api::connect(&ClientOptions::new(kubeconfig, &options.node_name)).await? })
 }
 
 /// A kubeconfig that points at the pod's service account, whose token is read anew when it was replaced.
@@ -63,13 +74,14 @@ fn in_pod(api_url: Option<&str>, state_dir: &Path) -> Result<PathBuf, ConnectErr
 
 /// Follows the nodes, and keeps this host's own annotations as they should be, until dropped.
 pub async fn follow(
-    api: Api,
+    connection: Connection,
     annotations: Annotations,
     mut own: watch::Receiver<Option<Own>>,
-    view: watch::Sender<View>,
+    outbox: Outbox,
 ) {
+    let api = connection.api();
     let mut events = Box::pin(api.nodes());
-    let mut nodes: BTreeMap<String, NodeFacts> = BTreeMap::new();
+    let mut mine: Option<NodeFacts> = None;
     let mut synced = false;
     let mut trouble = Some("the apiserver has not answered yet".to_owned());
     let mut retry_at: Option<tokio::time::Instant> = None;
@@ -87,15 +99,14 @@ pub async fn follow(
                 Some(event) => {
                     trouble = None;
                     synced |= matches!(event, NodeEvent::Synced(_));
-                    apply(&mut nodes, event, &annotations);
+                    take(event, api.node_name(), &mut mine, &annotations, &outbox);
                 }
             },
             changed = own.changed() => if changed.is_err() { return },
             () = retry => retry_at = None,
         }
         let wanted = own.borrow_and_update().clone();
-        let mine = nodes.get(api.node_name());
-        if let (Some(wanted), Some(mine), None) = (&wanted, mine, retry_at) {
+        if let (Some(wanted), Some(mine), None) = (&wanted, &mine, retry_at) {
             let missing = annotations.missing(wanted, &mine.annotations);
             if !missing.is_empty()
                 && let Err(error) = api.annotate_node(&missing).await
@@ -105,69 +116,72 @@ pub async fn follow(
                 trouble = Some(error.to_string());
             }
         }
-        if synced {
-            let told = picture(&nodes, api.node_name(), &annotations, trouble.clone());
-            view.send_if_modified(|now| {
-                now != &told && {
-                    *now = told;
-                    true
-                }
-            });
-        } else if let Some(why) = &trouble {
-            view.send_modify(|now| now.trouble = Some(why.clone()));
+        match synced {
+            true => outbox.tell(|view| picture(view, mine.as_ref(), api.node_name(), &annotations, &trouble)),
+            false => outbox.tell(|view| view.trouble.clone_from(&trouble)),
         }
     }
 }
 
-/// Keeps of each node only what matters here.
-fn apply(nodes: &mut BTreeMap<String, NodeFacts>, event: NodeEvent, annotations: &Annotations) {
-    let keep = |nodes: &mut BTreeMap<String, NodeFacts>, mut node: NodeFacts| {
-        node.annotations.retain(|name, _| annotations.is_ours(name));
-        nodes.insert(node.name.clone(), node);
-    };
+/// Hands on what concerns other nodes, and keeps what concerns this one.
+fn take(
+    event: NodeEvent,
+    own: &str,
+    mine: &mut Option<NodeFacts>,
+    annotations: &Annotations,
+    outbox: &Outbox,
+) {
     match event {
         NodeEvent::Synced(all) => {
-            nodes.clear();
-            all.into_iter().for_each(|node| keep(nodes, node));
+            *mine = None;
+            let mut leases = Vec::new();
+            for node in all {
+                match node.name == own {
+                    true => *mine = Some(node),
+                    false => leases.extend(lease(&node, annotations).map(|heard| (node.name.into(), heard))),
+                }
+            }
+            outbox.leases(leases.into_iter());
         }
-        NodeEvent::Applied(node) => keep(nodes, node),
-        NodeEvent::Deleted(name) => drop(nodes.remove(&name)),
+        NodeEvent::Applied(node) if node.name == own => *mine = Some(node),
+        NodeEvent::Applied(node) => outbox.lease(&node.name, lease(&node, annotations)),
+        NodeEvent::Deleted(name) if name == own => *mine = None,
+        NodeEvent::Deleted(name) => outbox.lease(&name, None),
         NodeEvent::Disconnected(_) => {}
     }
 }
 
+fn lease(node: &NodeFacts, annotations: &Annotations) -> Option<Heard> {
+    annotations
+        .lease(&node.name, &node.annotations, &node.pod_ranges)
+        .map_err(|why| format!("node {} is left out: {why}", node.name))
+        .transpose()
+}
+
 fn picture(
-    nodes: &BTreeMap<String, NodeFacts>,
+    view: &mut View,
+    mine: Option<&NodeFacts>,
     own: &str,
     annotations: &Annotations,
-    trouble: Option<String>,
-) -> View {
-    let mut view = View { trouble, heard: true, ..View::default() };
-    for node in nodes.values() {
-        if node.name == own {
-            match annotations.subnets(&node.pod_ranges) {
-                Ok(subnets) => view.subnets = subnets,
-                Err(why) => view.trouble = Some(format!("node {own}: {why}")),
-            }
-            let (v4, v6) = annotations.overwrites(&node.annotations);
-            view.overwrite4 = v4.and_then(|text| text.parse().ok());
-            view.overwrite6 = v6.and_then(|text| text.parse().ok());
-            if view.subnets.is_empty() && view.trouble.is_none() {
-                view.trouble = Some(format!(
-                    "node {own} has no podCIDR yet: does the controller manager run with --allocate-node-cidrs?"
-                ));
-            }
-            continue;
-        }
-        match annotations.lease(&node.name, &node.annotations, &node.pod_ranges) {
-            Ok(Some(lease)) => view.leases.push(lease),
-            Ok(None) => {}
-            Err(why) => view.complaints.push(format!("node {} is left out: {why}", node.name)),
-        }
+    trouble: &Option<String>,
+) {
+    (view.heard, view.trouble) = (true, trouble.clone());
+    let Some(node) = mine else {
+        let none = || format!("there is no node {own}: is NODE_NAME right, and did the node register?");
+        view.trouble.get_or_insert_with(none);
+        (view.subnets, view.overwrite4, view.overwrite6) = Default::default();
+        return;
+    };
+    match annotations.subnets(&node.pod_ranges) {
+        Ok(subnets) => view.subnets = subnets,
+        Err(why) => view.trouble = Some(format!("node {own}: {why}")),
     }
-    if !nodes.contains_key(own) && view.trouble.is_none() {
-        view.trouble =
-            Some(format!("there is no node {own}: is NODE_NAME right, and did the node register?"));
+    let (v4, v6) = annotations.overwrites(&node.annotations);
+    view.overwrite4 = v4.and_then(|text| text.parse().ok());
+    view.overwrite6 = v6.and_then(|text| text.parse().ok());
+    if view.subnets.is_empty() && view.trouble.is_none() {
+        view.trouble = Some(format!(
+            "node {own} has no podCIDR yet: does the controller manager run with --allocate-node-cidrs?"
+        ));
     }
-    view
 }

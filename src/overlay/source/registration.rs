@@ -24,9 +24,9 @@ pub struct Memory {
 }
 
 /// `entries` are the keys (their last part) and values that are there.
-pub fn choose(
+pub fn choose<'a>(
     pools: (&Pool, Option<&Pool>),
-    entries: &[(String, Record)],
+    entries: impl Iterator<Item = (&'a str, Record)>,
     own: &Own,
     memory: &Memory,
     random: u64,
@@ -48,11 +48,11 @@ pub fn choose(
     for (key, record) in entries {
         let Some((v4, v6)) = parse_key(key) else { continue };
         // Whoever moved to another address still holds what it published under the old one.
-        let ours = is_own(record) || (remembered(&v4) && was_own(record));
+        let ours = is_own(&record) || (remembered(&v4) && was_own(&record));
         match ours {
             // Of several, the remembered one: pods hold addresses of it.
             true if fits(&v4, &v6) && (mine.is_none() || remembered(&v4)) => mine = Some((v4, v6)),
-            true if !fits(&v4, &v6) => obsolete.push(key.clone()),
+            true if !fits(&v4, &v6) => obsolete.push(key.to_owned()),
             true => {}
             false => held.extend(std::iter::once(v4).chain(v6)),
         }
@@ -95,6 +95,7 @@ mod tests {
 
     fn pick(entries: &[(String, Record)], memory: &Memory) -> Registration {
         let pool = Pool::new("10.1.0.0/16".parse().unwrap(), &Division::default()).unwrap();
+        let entries = entries.iter().map(|(key, record)| (key.as_str(), record.clone()));
         choose((&pool, None), entries, &own("192.0.2.1"), memory, 0).unwrap()
     }
 

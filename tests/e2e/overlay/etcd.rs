@@ -44,6 +44,23 @@ impl Etcd {
         Ok(())
     }
 
+    /// Writes many keys, some at a time, as etcd takes them.
+    pub async fn put_all(&self, pairs: Vec<(String, String)>) -> Result<()> {
+        let put = |(key, value): &(String, String)| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(pb::PutRequest {
+                key: key.as_str().into(),
+                value: value.as_str().into(),
+                lease: 0,
+            })),
+        };
+        let mut kv = kv(&self.url).await?;
+        for some in pairs.chunks(100) {
+            let success = some.iter().map(put).collect();
+            kv.txn(pb::TxnRequest { compare: vec![], success, failure: vec![] }).await.context("put many")?;
+        }
+        Ok(())
+    }
+
     pub async fn configure(&self, backend: &str) -> Result<()> {
         let conf = format!(
             r#"{{"Network": "{NETWORK}", "EnableIPv6": true, "IPv6Network": "fd00:5::/48", "Backend": {{"Type": "{backend}"}}}}"#
@@ -71,9 +88,11 @@ impl Etcd {
 
     /// Forgets all leases.
     pub async fn wipe(&self) -> Result<()> {
-        for key in self.keys("/coreos.com/network/subnets/").await? {
-            self.delete(&format!("/coreos.com/network/subnets/{key}")).await?;
-        }
+        let request = pb::DeleteRangeRequest {
+            key: "/coreos.com/network/subnets/".into(),
+            range_end: "/coreos.com/network/subnets0".into(),
+        };
+        kv(&self.url).await?.delete_range(request).await?;
         Ok(())
     }
 }

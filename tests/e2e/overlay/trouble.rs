@@ -138,6 +138,39 @@ async fn strangers(trio: &Trio) -> Result<()> {
     trio.hosts[1].ip("addr del 10.5.250.7/32 dev lo").await.map(drop)
 }
 
+/// Both families of a peer are probed, each by itself: one may be broken while the other works.
+pub async fn both_families(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
+    trio.clear().await?;
+    etcd.wipe().await?;
+    etcd.configure("vxlan").await?;
+    trio.start(&["--etcd-endpoints", &etcd.url, "--probe-every", "1"]).await?;
+    all_reach_all(&trio.pods).await?;
+    let host = &trio.hosts[0];
+    let well = async |second: bool| {
+        until_true("both ways to the second host are well", SOON, async || {
+            let peer = peer(host, "198.51.100.2").await?;
+            let other = &peer["second"];
+            ensure!(other["public"] == "2001:db8:1::2", "it says {peer}");
+            let (first, other) = (peer["mtu"] == 1430, other["mtu"] == 1430 && other["rtt"].is_number());
+            ensure!(first && other == second, "it says {peer}");
+            Ok(second == (peer["problems"] == json!([])))
+        })
+        .await
+    };
+    well(true).await?;
+    for line in [
+        "nft add table ip6 wall",
+        "nft add chain ip6 wall input {type filter hook input priority -20;}",
+        "nft add rule ip6 wall input udp dport 8472 drop",
+    ] {
+        trio.hosts[1].run(line).await?;
+    }
+    says(host, "198.51.100.2", "2001:db8:1::2 is up but nothing comes back through the overlay").await?;
+    well(false).await?;
+    trio.hosts[1].run("nft delete table ip6 wall").await?;
+    well(true).await
+}
+
 pub async fn falls_back(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     fresh(etcd, trio, json!({"Type": "vxlan", "Fallback": "udp"})).await?;
     let second = "198.51.100.2";

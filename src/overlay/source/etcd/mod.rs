@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keelson_proto::etcd::etcdserverpb::WatchResponse;
+use keelson_proto::etcd::mvccpb::KeyValue;
 use keelson_proto::etcd::mvccpb::event::EventType;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use client::{Client, EtcdError};
 
-use super::View;
+use super::Outbox;
 use super::registration::{self, Memory};
 use crate::config::{EtcdOptions, NetConf, Pool};
-use crate::lease::{Own, Record, subnet_key};
+use crate::lease::{Heard, Own, Record, subnet_key};
 
 /// flannel's: a lease lasts a day.
 const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -50,19 +51,19 @@ pub async fn follow(
     conf: NetConf,
     mut own: watch::Receiver<Option<Own>>,
     memory: Memory,
-    view: watch::Sender<View>,
+    outbox: Outbox,
 ) {
-    let mut keeper = Keeper { options, conf, memory, entries: BTreeMap::new(), key: None };
+    let mut keeper = Keeper { options, conf, memory, entries: BTreeMap::new(), key: None, outbox };
     let mut pause = FIRST_PAUSE;
     for number in 0.. {
         let began = Instant::now();
-        let error = match keeper.attend(number, &mut own, &view).await {
+        let error = match keeper.attend(number, &mut own).await {
             Ok(Ending::NobodyAsks) => return,
             Ok(Ending::Moved) => continue,
             Err(error) => error,
         };
         tracing::warn!(%error, "etcd cannot be heard; what was heard last stays in force");
-        view.send_modify(|now| now.trouble = Some(error.to_string()));
+        keeper.outbox.tell(|view| view.trouble = Some(error.to_string()));
         if began.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
@@ -82,10 +83,11 @@ struct Keeper {
     options: EtcdOptions,
     conf: NetConf,
     memory: Memory,
-    /// All keys under `subnets`, by their last part; those that cannot be read, with the reason.
-    entries: BTreeMap<String, Result<Record, String>>,
+    /// All keys under `subnets`, by their last part, while a subnet is chosen.
+    entries: BTreeMap<String, Vec<u8>>,
     /// The key that this host holds.
     key: Option<String>,
+    outbox: Outbox,
 }
 
 impl Keeper {
@@ -98,7 +100,6 @@ impl Keeper {
         &mut self,
         number: usize,
         own: &mut watch::Receiver<Option<Own>>,
-        view: &watch::Sender<View>,
     ) -> Result<Ending, EtcdError> {
         let client = Client::connect(&self.options, number).await?;
         loop {
@@ -109,15 +110,12 @@ impl Keeper {
                 continue;
             };
             let (entries, revision) = client.list(&self.prefix()).await?;
-            self.entries.clear();
-            for kv in entries {
-                self.apply(&kv.key, Some(&kv.value));
-            }
+            self.keep(entries);
             self.register(&client, &mine).await?;
+            self.tell();
             let mut changes = client.watch(&self.prefix(), revision + 1).await?;
             let renew_at = Instant::now() + TTL.saturating_sub(self.options.renew_margin);
             loop {
-                self.tell(view);
                 tokio::select! {
                     told = changes.message() => {
                         let told = told.map_err(|s| client.failed("watch leases", s.message().to_owned()))?;
@@ -157,13 +155,12 @@ impl Keeper {
             None => None,
         };
         for _ in 0..RACES {
-            let readable: Vec<(String, Record)> = self
+            let readable = self
                 .entries
                 .iter()
-                .filter_map(|(key, record)| Some((key.clone(), record.clone().ok()?)))
-                .collect();
+                .filter_map(|(key, value)| Some((key.as_str(), Record::parse(value).ok()?)));
             let chosen =
-                registration::choose((&pool4, pool6.as_ref()), &readable, mine, &self.memory, random())
+                registration::choose((&pool4, pool6.as_ref()), readable, mine, &self.memory, random())
                     .map_err(EtcdError::Content)?;
             for key in &chosen.obsolete {
                 client.delete(&format!("{}{key}", self.prefix())).await?;
@@ -177,14 +174,11 @@ impl Keeper {
                     subnets: std::iter::once(chosen.v4).chain(chosen.v6).collect(),
                     published: mine.public4.into_iter().chain(mine.public6).collect(),
                 };
-                self.entries.insert(key.clone(), Ok(record));
                 self.key = Some(key);
                 return Ok(());
             }
             let (entries, _) = client.list(&self.prefix()).await?;
-            for kv in entries {
-                self.apply(&kv.key, Some(&kv.value));
-            }
+            self.keep(entries);
         }
         Err(EtcdError::Content(format!("others took {RACES} subnets in a row before this host could")))
     }
@@ -192,41 +186,41 @@ impl Keeper {
     /// True when this host's own key is gone.
     fn take(&mut self, told: &WatchResponse) -> bool {
         let mut lost = false;
+        let prefix = self.prefix();
         for event in &told.events {
             let Some(kv) = &event.kv else { continue };
             let deleted = event.r#type() == EventType::Delete;
-            self.apply(&kv.key, (!deleted).then_some(kv.value.as_slice()));
-            let name = String::from_utf8_lossy(&kv.key);
-            lost |= deleted && self.key.as_deref().is_some_and(|key| name.ends_with(&format!("/{key}")));
+            let path = String::from_utf8_lossy(&kv.key);
+            let Some(key) = path.strip_prefix(&prefix) else { continue };
+            match self.key.as_deref() == Some(key) {
+                true => lost |= deleted,
+                false if deleted => self.outbox.lease(key, None),
+                false => self.outbox.lease(key, Some(read(key, &kv.value))),
+            }
         }
         lost
     }
 
-    fn apply(&mut self, path: &[u8], value: Option<&[u8]>) {
+    fn keep(&mut self, entries: Vec<KeyValue>) {
         let prefix = self.prefix();
-        let path = String::from_utf8_lossy(path);
-        let Some(key) = path.strip_prefix(&prefix) else { return };
-        match value {
-            Some(value) => drop(self.entries.insert(key.to_owned(), Record::parse(value))),
-            None => drop(self.entries.remove(key)),
-        }
+        let last = |key: &[u8]| String::from_utf8_lossy(key).strip_prefix(&prefix).map(str::to_owned);
+        self.entries = entries.into_iter().filter_map(|kv| Some((last(&kv.key)?, kv.value))).collect();
     }
 
-    fn tell(&self, view: &watch::Sender<View>) {
-        let mut told = View { subnets: self.memory.subnets.clone(), heard: true, ..View::default() };
-        for (key, record) in self.entries.iter().filter(|(key, _)| Some(*key) != self.key.as_ref()) {
-            match record.as_ref().map_err(Clone::clone).and_then(|r| r.lease(key)) {
-                Ok(lease) => told.leases.push(lease),
-                Err(why) => told.complaints.push(format!("lease {key:?} in etcd is left out: {why}")),
-            }
-        }
-        view.send_if_modified(|now| {
-            now != &told && {
-                *now = told;
-                true
-            }
-        });
+    /// Tells of all that was listed. From then on changes are handed on one by one, and nothing is kept here.
+    fn tell(&mut self) {
+        let key = self.key.clone();
+        let others = std::mem::take(&mut self.entries).into_iter().filter(|(k, _)| Some(k) != key.as_ref());
+        self.outbox.leases(others.map(|(key, value)| (key.as_str().into(), read(&key, &value))));
+        let subnets = self.memory.subnets.clone();
+        self.outbox.tell(|view| (view.subnets, view.heard, view.trouble) = (subnets, true, None));
     }
+}
+
+fn read(key: &str, value: &[u8]) -> Heard {
+    Record::parse(value)
+        .and_then(|record| record.lease(key))
+        .map_err(|why| format!("lease {key:?} in etcd is left out: {why}"))
 }
 
 /// From the seed that the standard library draws for its hash maps: enough to choose by.
