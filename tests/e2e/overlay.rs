@@ -6,6 +6,7 @@ mod flanneld;
 mod kube;
 mod lifetimes;
 mod scale;
+mod secure;
 mod streams;
 mod trouble;
 
@@ -46,6 +47,14 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         .await;
     suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
     suite.case("both families of a peer are probed", LIMIT, trouble::both_families(&etcd, &mut trio)).await;
+    let secure = folder(&dir, "secure-etcd")?;
+    suite
+        .case(
+            "an etcd with TLS, client certificates and users",
+            LIMIT,
+            secure::certificates_and_users(&secure, &mut trio),
+        )
+        .await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("a change among thousands of peers by {backend}");
         suite.case(&name, LIMIT * 2, scale::flat(&etcd, &mut trio, backend)).await;

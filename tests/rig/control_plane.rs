@@ -258,6 +258,11 @@ fn start_etcd(dir: &Path) -> Result<(Daemon, String)> {
 
 /// etcd that answers on the given URL, without waiting for the disk: what it holds is thrown away anyway.
 pub fn start_etcd_at(dir: &Path, client: &str) -> Result<(Daemon, String)> {
+    Ok((start_etcd_with(dir, client, &[])?, client.to_owned()))
+}
+
+/// An etcd for clients at some URL, with further flags.
+pub fn start_etcd_with(dir: &Path, client: &str, flags: &[&str]) -> Result<Daemon> {
     let peer = format!("http://127.0.0.1:{}", free_port()?);
     let mut command = Command::new(Part::Etcd.program()?);
     command
@@ -266,6 +271,7 @@ pub fn start_etcd_at(dir: &Path, client: &str) -> Result<(Daemon, String)> {
         .args(["--listen-client-urls", client, "--advertise-client-urls", client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .arg(format!("--initial-cluster=default={peer}"))
-        .arg("--unsafe-no-fsync");
-    Ok((Daemon::spawn("etcd", command, &dir.join("etcd.log"))?, client.to_owned()))
+        .arg("--unsafe-no-fsync")
+        .args(flags);
+    Daemon::spawn("etcd", command, &dir.join("etcd.log"))
 }

@@ -201,11 +201,18 @@ fn etcd(flags: &Flags<'_>) -> anyhow::Result<EtcdOptions> {
     if !(1..1440).contains(&margin) {
         bail!("--subnet-lease-renew-margin {margin}: minutes from 1 to 1439 are expected");
     }
+    let (cert, key) = (flags.path("etcd-certfile"), flags.path("etcd-keyfile"));
+    if cert.is_some() != key.is_some() {
+        bail!("--etcd-certfile and --etcd-keyfile belong together: give both, or neither");
+    }
+    if flags.text("etcd-password").is_some() && flags.text("etcd-username").is_none() {
+        bail!("--etcd-password is given without --etcd-username");
+    }
     Ok(EtcdOptions {
         endpoints: endpoints.split(',').map(|e| e.trim().to_owned()).filter(|e| !e.is_empty()).collect(),
         prefix: flags.text("etcd-prefix").unwrap_or_default(),
-        key_file: flags.path("etcd-keyfile"),
-        cert_file: flags.path("etcd-certfile"),
+        key_file: key,
+        cert_file: cert,
         ca_file: flags.path("etcd-cafile"),
         username: flags.text("etcd-username"),
         password: flags.text("etcd-password"),

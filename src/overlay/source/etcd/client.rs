@@ -15,6 +15,10 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// A value of flannel's is a few hundred bytes. Whoever else writes to these keys must not fill our memory.
 const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
+/// Where distributions keep them.
+const SYSTEM_AUTHORITIES: [&str; 2] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     #[error("cannot read {path}: {source}")]
@@ -189,7 +193,9 @@ fn tls(options: &EtcdOptions) -> Result<ClientTlsConfig, EtcdError> {
         std::fs::read(path).map_err(|source| EtcdError::File { path: path.display().to_string(), source })
     };
     let mut tls = ClientTlsConfig::new();
-    if let Some(ca) = &options.ca_file {
+    // Without a file of its own, etcd is vouched for by whom this machine trusts.
+    let system = || SYSTEM_AUTHORITIES.into_iter().map(Path::new).find(|path| path.exists());
+    if let Some(ca) = options.ca_file.as_deref().or_else(system) {
         tls = tls.ca_certificate(Certificate::from_pem(read(ca)?));
     }
     if let (Some(cert), Some(key)) = (&options.cert_file, &options.key_file) {
