@@ -269,7 +269,8 @@ impl Daemon {
         for problem in picture.roll.fresh_complaints() {
             tracing::warn!(problem, "overlay");
         }
-        let problems: Vec<String> = self.complaints.iter().chain(&self.view.trouble).cloned().collect();
+        let told = [&self.view.trouble, &self.view.reconfigured].into_iter().flatten();
+        let problems: Vec<String> = self.complaints.iter().chain(told).cloned().collect();
         // Each thing is said once, and again only when it comes back.
         for problem in problems.iter().filter(|problem| !picture.head.problems.contains(problem)) {
             tracing::warn!(problem, "overlay");

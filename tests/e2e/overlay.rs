@@ -47,6 +47,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         .await;
     suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
     suite.case("both families of a peer are probed", LIMIT, trouble::both_families(&etcd, &mut trio)).await;
+    suite.case("another network configuration is told of", LIMIT, etcd::reconfigured(&etcd, &mut trio)).await;
     let secure = folder(&dir, "secure-etcd")?;
     suite
         .case(

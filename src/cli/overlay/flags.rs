@@ -217,5 +217,6 @@ fn etcd(flags: &Flags<'_>) -> anyhow::Result<EtcdOptions> {
         username: flags.text("etcd-username"),
         password: flags.text("etcd-password"),
         renew_margin: Duration::from_secs(margin * 60),
+        backend: flags.text("backend"),
     })
 }

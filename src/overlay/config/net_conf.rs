@@ -142,6 +142,30 @@ impl NetConf {
         Ok(NetConf { v4, v6, backend, division4, division6 })
     }
 
+    /// What to say when `text`, at some place, is another configuration than this, which is in force. Hosts do not change to
+    /// it by themselves: pods keep the addresses that they have, so whoever changes a network decides when each host follows.
+    pub fn differs_from(&self, text: &str, backend: Option<&str>, place: &str) -> Option<String> {
+        match NetConf::parse(text, backend) {
+            Ok(now) if now == *self => None,
+            Ok(now) => Some(format!(
+                "the network configuration {place} was changed (now {}, backend {}); this host goes on with {}, backend {}, \
+                 until the overlay is restarted here",
+                now.shown_networks(),
+                now.backend.name(),
+                self.shown_networks(),
+                self.backend.name()
+            )),
+            Err(error) => Some(format!(
+                "the network configuration {place} was changed and cannot be used: {error}; this host goes on with the one \
+                 before, and would not start with this one"
+            )),
+        }
+    }
+
+    fn shown_networks(&self) -> String {
+        self.networks().map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
     pub fn networks(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.v4.into_iter().chain(self.v6)
     }
@@ -222,48 +246,5 @@ fn lower_keys(value: Value) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flannels_own_examples_are_read_with_its_defaults() {
-        let conf = NetConf::parse(r#"{"Network": "10.0.0.7/8"}"#, None).unwrap();
-        assert_eq!(conf.v4.map(|n| n.to_string()).as_deref(), Some("10.0.0.0/8"));
-        assert_eq!((conf.v6, &conf.backend), (None, &Backend::Udp { port: 8285 }));
-        let text = r#"{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00::/48",
-            "EnableNFTables": true, "Backend": {"Type": "vxlan", "VNI": 7, "DirectRouting": true}}"#;
-        let conf = NetConf::parse(text, None).unwrap();
-        assert_eq!(conf.networks().count(), 2);
-        let Backend::Vxlan(vxlan) = &conf.backend else { panic!("{:?}", conf.backend) };
-        assert_eq!((vxlan.vni, vxlan.port, vxlan.direct_routing, vxlan.learning), (7, 8472, true, false));
-    }
-
-    #[test]
-    fn the_command_line_chooses_another_backend_and_the_written_ports_stay_with_theirs() {
-        let text = r#"{"Network": "10.0.0.0/8", "Backend": {"Type": "vxlan", "Port": 4789}}"#;
-        let backend = |wanted| NetConf::parse(text, wanted).unwrap().backend;
-        assert_eq!(backend(Some("udp")), Backend::Udp { port: 8285 });
-        assert_eq!(backend(Some("host-gw")), Backend::HostGw);
-        assert!(matches!(backend(None), Backend::Vxlan(Vxlan { port: 4789, .. })));
-    }
-
-    #[test]
-    fn mistakes_are_named_with_what_would_be_right() {
-        for (text, words) in [
-            ("{", "not JSON"),
-            ("{}", "lacks Network"),
-            (r#"{"Network": "10.0.0.0"}"#, "a network such as"),
-            (r#"{"Network": "fd00::/48"}"#, "other family"),
-            (r#"{"Network": "0.0.0.0/0"}"#, "every address"),
-            (r#"{"Network": 7}"#, "wrong type"),
-            (r#"{"EnableIPv4": false}"#, "both families off"),
-            (r#"{"Network": "10.0.0.0/8", "SubnetMin": "x"}"#, "SubnetMin"),
-            (r#"{"Network": "10.0.0.0/8", "Backend": {"Type": "ipsec"}}"#, "not supported"),
-            (r#"{"Network": "10.0.0.0/8", "Backend": {"Type": "vxlan", "VNI": 16777216}}"#, "VNI"),
-            (r#"{"Network": "10.0.0.0/8", "Backend": {"Type": "vxlan", "Fallback": "tcp"}}"#, "Fallback"),
-        ] {
-            let error = NetConf::parse(text, None).unwrap_err().to_string();
-            assert!(error.contains(words), "{text}: {error}");
-        }
-    }
-}
+#[path = "net_conf_tests.rs"]
+mod tests;

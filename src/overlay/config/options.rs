@@ -73,6 +73,8 @@ pub struct EtcdOptions {
     pub password: Option<String>,
     /// --subnet-lease-renew-margin
     pub renew_margin: Duration,
+    /// --backend, as in [`Options`].
+    pub backend: Option<String>,
 }
 
 impl std::fmt::Debug for EtcdOptions {

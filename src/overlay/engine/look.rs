@@ -31,7 +31,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        let mut complaints = Vec::new();
+        let mut complaints: Vec<String> = self.reconfigured().into_iter().collect();
         let subnets = self.subnets(view, &mut complaints);
         let own = self.own(&underlay, public4, public6);
         let situation = self.situation(&underlay, subnets.clone());

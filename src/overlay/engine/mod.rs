@@ -199,6 +199,17 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// What to say when the file that the network configuration was read from holds another one by now.
+    fn reconfigured(&self) -> Option<String> {
+        let path = match self.options.leases {
+            LeaseSource::Etcd(_) => return None,
+            _ => &self.options.net_config,
+        };
+        // One that is gone or half written is not another.
+        let text = std::fs::read_to_string(path).ok()?;
+        self.conf.differs_from(&text, self.options.backend.as_deref(), &path.display().to_string())
+    }
 }
 
 /// Where leases come from, by name.

@@ -20,6 +20,8 @@ pub struct View {
     /// Addresses that an administrator set for this host at the source.
     pub overwrite4: Option<IpAddr>,
     pub overwrite6: Option<IpAddr>,
+    /// The network configuration is another now than when this process started.
+    pub reconfigured: Option<String>,
     /// Whether this was heard from the source, rather than remembered.
     pub heard: bool,
 }

@@ -8,7 +8,7 @@ use keelson_proto::etcd::etcdserverpb as pb;
 use keelson_tests::control_plane::start_etcd_at;
 use keelson_tests::hosts::{WIRE, all_reach_all};
 use keelson_tests::process::Daemon;
-use keelson_tests::wait::{free_port, until};
+use keelson_tests::wait::{free_port, until, until_true};
 use rustix::process::Signal;
 use tonic::transport::Channel;
 
@@ -99,6 +99,40 @@ impl Etcd {
 
 async fn kv(url: &str) -> Result<pb::kv_client::KvClient<Channel>> {
     Ok(pb::kv_client::KvClient::new(Channel::from_shared(url.to_owned())?.connect().await?))
+}
+
+/// Somebody changes the network under running hosts: they say so and go on, until they are restarted.
+pub async fn reconfigured(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
+    trio.clear().await?;
+    etcd.wipe().await?;
+    etcd.configure("vxlan").await?;
+    let flags = ["--etcd-endpoints", etcd.url.as_str()];
+    trio.start(&flags).await?;
+    all_reach_all(&trio.pods).await?;
+    let limit = Duration::from_secs(20);
+    let says = async |trio: &Trio, words: &'static str| {
+        until_true(&format!("the first host says {words:?}"), limit, async || {
+            Ok(trio.hosts[0].status().await?["problems"].to_string().contains(words))
+        })
+        .await
+    };
+    etcd.put("/coreos.com/network/config", "{").await?;
+    says(trio, "would not start with this one").await?;
+    etcd.configure("host-gw").await?;
+    says(trio, "until the overlay is restarted here").await?;
+    all_reach_all(&trio.pods).await.context("with another configuration in etcd")?;
+    etcd.configure("vxlan").await?;
+    says(trio, "[]").await?;
+    // Another backend, host by host: each says of the others that they do not fit, until the last one followed.
+    etcd.configure("host-gw").await?;
+    for host in &mut trio.hosts {
+        host.stop_overlay().await?;
+    }
+    trio.start_again(&flags).await?;
+    all_reach_all(&trio.pods).await.context("with the new configuration")?;
+    let links = trio.hosts[0].ip("-o link show").await?;
+    ensure!(!links.contains("flannel"), "the old backend's devices are still there: {links}");
+    says(trio, "[]").await
 }
 
 pub async fn all_pairs(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {

@@ -91,8 +91,32 @@ struct Keeper {
 }
 
 impl Keeper {
+    /// What all of flannel's keys begin with.
+    fn root(&self) -> String {
+        format!("{}/", self.options.prefix.trim_end_matches('/'))
+    }
+
     fn prefix(&self) -> String {
-        format!("{}/subnets/", self.options.prefix.trim_end_matches('/'))
+        format!("{}subnets/", self.root())
+    }
+
+    fn config_key(&self) -> String {
+        format!("{}config", self.root())
+    }
+
+    /// Tells when the network configuration is no longer the one that this host works by.
+    fn compare(&self, value: Option<&[u8]>) {
+        let told = match value {
+            Some(value) => {
+                let text = String::from_utf8_lossy(value);
+                self.conf.differs_from(&text, self.options.backend.as_deref(), "in etcd")
+            }
+            None => Some(format!(
+                "there is no {} in etcd any more: this host goes on, but would not get a new lease",
+                self.config_key()
+            )),
+        };
+        self.outbox.tell(|view| view.reconfigured = told);
     }
 
     /// One connection's worth.
@@ -113,7 +137,8 @@ impl Keeper {
             self.keep(entries);
             self.register(&client, &mine).await?;
             self.tell();
-            let mut changes = client.watch(&self.prefix(), revision + 1).await?;
+            self.compare(client.get(&self.config_key()).await?.as_deref());
+            let mut changes = client.watch(&self.root(), revision + 1).await?;
             let renew_at = Instant::now() + TTL.saturating_sub(self.options.renew_margin);
             loop {
                 tokio::select! {
@@ -186,11 +211,14 @@ impl Keeper {
     /// True when this host's own key is gone.
     fn take(&mut self, told: &WatchResponse) -> bool {
         let mut lost = false;
-        let prefix = self.prefix();
+        let (prefix, config) = (self.prefix(), self.config_key());
         for event in &told.events {
             let Some(kv) = &event.kv else { continue };
             let deleted = event.r#type() == EventType::Delete;
             let path = String::from_utf8_lossy(&kv.key);
+            if path == config {
+                self.compare((!deleted).then_some(&kv.value));
+            }
             let Some(key) = path.strip_prefix(&prefix) else { continue };
             match self.key.as_deref() == Some(key) {
                 true => lost |= deleted,
