@@ -83,6 +83,7 @@ pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
     suite
         .case("leases from Kubernetes, and bad ones among them", LIMIT, kube::leases(&cluster, &mut trio))
         .await;
+    suite.case("a host moves, with leases from Kubernetes", LIMIT, kube::moves(&cluster, &mut trio)).await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from Kubernetes by {backend}");
         match has_flanneld {

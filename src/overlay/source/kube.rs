@@ -1,6 +1,8 @@
 //! Leases from Kubernetes: every Node with flannel's annotations is one.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -28,15 +30,24 @@ pub enum ConnectError {
     Write(#[from] files::WriteError),
 }
 
-/// The way to the apiserver.
+/// The way to the apiserver, which is made anew when this host moves to another address.
 #[derive(Clone)]
 pub struct Connection {
-    api: Api,
+    options: ClientOptions,
+    api: Arc<Mutex<Api>>,
 }
 
 impl Connection {
     pub fn api(&self) -> Api {
-        self.api.clone()
+        self.api.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connections from an address that this host no longer has carry nothing and take minutes to notice. None of them is
+    /// used any more from here on.
+    async fn renew(&self) -> Result<Api, ConnectError> {
+        let fresh = Api::connect(&self.options).await?;
+        *self.api.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        Ok(fresh)
     }
 }
 
@@ -46,7 +57,9 @@ pub async fn connect(options: &KubeOptions, state_dir: &Path) -> Result<Connecti
         Some(path) => path.clone(),
         None => in_pod(options.api_url.as_deref(), state_dir)?,
     };
-    Ok(Connection { api: Api::connect(&ClientOptions::new(kubeconfig, &options.node_name)).await? })
+    let options = ClientOptions::new(kubeconfig, &options.node_name);
+    let api = Arc::new(Mutex::new(Api::connect(&options).await?));
+    Ok(Connection { options, api })
 }
 
 /// A kubeconfig that points at the pod's service account, whose token is read anew when it was replaced.
@@ -79,7 +92,8 @@ pub async fn follow(
     mut own: watch::Receiver<Option<Own>>,
     outbox: Outbox,
 ) {
-    let api = connection.api();
+    let mut api = connection.api();
+    let mut addresses = None;
     let mut events = Box::pin(api.nodes());
     let mut mine: Option<NodeFacts> = None;
     let mut synced = false;
@@ -102,7 +116,18 @@ pub async fn follow(
                     take(event, api.node_name(), &mut mine, &annotations, &outbox);
                 }
             },
-            changed = own.changed() => if changed.is_err() { return },
+            changed = own.changed() => match (changed, moved(&mut addresses, &own)) {
+                (Err(_), _) => return,
+                (Ok(()), false) => {}
+                (Ok(()), true) => match connection.renew().await {
+                    Ok(fresh) => {
+                        tracing::info!("this host has another address; connecting to the apiserver again");
+                        api = fresh;
+                        events = Box::pin(api.nodes());
+                    }
+                    Err(error) => tracing::warn!(%error, "cannot connect to the apiserver again"),
+                },
+            },
             () = retry => retry_at = None,
         }
         let wanted = own.borrow_and_update().clone();
@@ -121,6 +146,12 @@ pub async fn follow(
             false => outbox.tell(|view| view.trouble.clone_from(&trouble)),
         }
     }
+}
+
+/// Whether this host's addresses are others than those that were known; the first ones are no change.
+fn moved(known: &mut Option<(Option<IpAddr>, Option<IpAddr>)>, own: &watch::Receiver<Option<Own>>) -> bool {
+    let Some(now) = own.borrow().as_ref().map(|own| (own.public4, own.public6)) else { return false };
+    known.replace(now).is_some_and(|before| before != now)
 }
 
 /// Hands on what concerns other nodes, and keeps what concerns this one.

@@ -160,6 +160,39 @@ pub async fn leases(access: &Access, trio: &mut Trio) -> Result<()> {
     Ok(())
 }
 
+/// A host moves to another address. Its connection to the apiserver came from the old one, and must not hold it up.
+pub async fn moves(access: &Access, trio: &mut Trio) -> Result<()> {
+    trio.clear().await?;
+    access.register().await?;
+    let flags = access.flags(trio, "vxlan", true)?;
+    trio.start(&flags.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    all_reach_all(&trio.pods).await?;
+    for (from, to) in [(3, 33), (33, 3)] {
+        for line in [
+            format!("addr del 198.51.100.{from}/24 dev eth0"),
+            format!("addr add 198.51.100.{to}/24 dev eth0"),
+            "route add default via 198.51.100.254".to_owned(),
+        ] {
+            trio.hosts[2].ip(&line).await?;
+        }
+        until_true("the Node tells the new address", SOON, async || {
+            let notes = access.nodes().get("h3").await?.metadata.annotations.unwrap_or_default();
+            let told = notes.get("flannel.alpha.coreos.com/public-ip");
+            Ok(told.is_some_and(|told| *told == format!("198.51.100.{to}")))
+        })
+        .await?;
+        all_reach_all(&trio.pods).await.with_context(|| format!("after it moved to {to}"))?;
+    }
+    // The network configuration's file changes: the host says so, at the next look at the latest.
+    let conf = trio.hosts[0].dir.join("net-conf.json");
+    std::fs::write(&conf, std::fs::read_to_string(&conf)?.replace("vxlan", "host-gw"))?;
+    trio.hosts[0].ip("route del 10.244.2.0/24").await?;
+    until_true("the host says that it needs a restart", SOON, async || {
+        Ok(trio.hosts[0].status().await?["problems"].to_string().contains("until the overlay is restarted"))
+    })
+    .await
+}
+
 /// Nodes whose annotations are garbage, or meant to do harm.
 async fn bad_nodes(access: &Access) -> Result<()> {
     let mac = r#"{"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}"#;
