@@ -13,6 +13,7 @@ use crate::lease::{Annotations, Own, PrefixError};
 use crate::monitor::{Changes, ListenError};
 use crate::prober::Prober;
 use crate::serve::{self, ServeError};
+use crate::source::etcd::EtcdError;
 use crate::source::kube::{ConnectError, Connection};
 use crate::source::{self, Outbox};
 use crate::state::State;
@@ -20,6 +21,9 @@ use crate::{files, report};
 
 /// What could not be done is tried again after this.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);
+
+/// How long a restart waits for etcd; what is different there is told once it is heard.
+const PATIENCE: Duration = Duration::from_millis(700);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -105,7 +109,11 @@ async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Op
         return Ok((conf, None));
     };
     loop {
-        let (text, place) = match (source::etcd::network_config(etcd).await, &state.network_config) {
+        // A host that knows the network does not leave its pods waiting for an etcd that is away.
+        let patience = if state.network_config.is_some() { PATIENCE } else { Duration::MAX };
+        let asked = tokio::time::timeout(patience, source::etcd::network_config(etcd)).await;
+        let asked = asked.unwrap_or_else(|_| Err(EtcdError::Content("etcd takes its time".into())));
+        let (text, place) = match (asked, &state.network_config) {
             (Ok(text), _) => (text, "in etcd"),
             (Err(error), Some(kept)) => {
                 tracing::warn!(%error, "etcd does not answer; going on with the network as it was last time");
