@@ -1,5 +1,6 @@
-//! A whole machine: the systemd unit, cgroup v2 with the systemd driver, a static pod that is Ready, and Ready again after
-//! a reboot; what cgroup v2 and the journal tell through the node's API.
+//! A whole machine: the systemd units of the agent and of the overlay, cgroup v2 with the systemd driver, a static pod that
+//! is Ready, and Ready again after a reboot, on the network that the overlay wrote for the runtime; what cgroup v2 and the
+//! journal tell through the node's API.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub async fn body(suite: &mut Suite) -> Result<()> {
     let dir = suite.dir().to_owned();
     let case =
-        "a systemd unit runs a static pod with the systemd driver on cgroup v2, and again after a reboot";
+        "systemd units run a static pod on the overlay's network, with cgroup v2, and again after a reboot";
     suite.case(case, LIMIT * 2, reboot(&dir)).await;
     Ok(())
 }
@@ -29,10 +30,12 @@ async fn reboot(dir: &Path) -> Result<()> {
     machine.put_file("keelson", &built::agent()?, 0o755)?;
     machine.put_file("keelson-cni", &built::cni()?, 0o755)?;
     machine.put_file("keelson.service", &packaging.join("systemd/keelson.service"), 0o644)?;
+    machine.put_file("keelson-overlay.service", &packaging.join("systemd/keelson-overlay.service"), 0o644)?;
+    machine.put("keelson-overlay.default", OVERLAY.as_bytes(), 0o644)?;
+    machine.put("net-conf.json", br#"{"Network": "10.88.0.0/16"}"#, 0o644)?;
     machine.put_file("config.yaml", &packaging.join("config.yaml"), 0o644)?;
     machine.put_file("images.tar", &images::pack_standard(dir)?, 0o644)?;
     machine.put("containerd.toml", CONTAINERD.replace("PAUSE", images::PAUSE).as_bytes(), 0o644)?;
-    machine.put("net.conflist", NETWORK.as_bytes(), 0o644)?;
     machine.put(
         "pod.yaml",
         POD.replace("IMAGE", images::BUSYBOX).replace("SLEEP", SLEEP).as_bytes(),
@@ -144,10 +147,9 @@ const CONTAINERD: &str = r#"version = 2
   SystemdCgroup = true
 "#;
 
-const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
-  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
-   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
-"#;
+/// One host alone, because there is nobody else: the overlay gives it a subnet and writes the runtime's network.
+const OVERLAY: &str =
+    "KEELSON_OVERLAY_ARGS=\"--backend=none --net-config-path=/etc/keelson/net-conf.json --ip-masq\"\n";
 
 const POD: &str = r#"apiVersion: v1
 kind: Pod
@@ -170,10 +172,14 @@ install -D -m 644 /host/config.yaml /etc/keelson/config.yaml
 mkdir -p /etc/keelson/config.d /etc/keelson/manifests /opt/cni/bin
 cp /host/10-api.conf /etc/keelson/config.d/ && cp /host/ca.crt /etc/keelson/
 for p in bridge host-local loopback portmap; do install -m 755 /host/keelson-cni /opt/cni/bin/$p; done
-install -D -m 644 /host/net.conflist /etc/cni/net.d/10-pods.conflist
+install -D -m 644 /host/keelson-overlay.service /usr/lib/systemd/system/keelson-overlay.service
+install -D -m 644 /host/keelson-overlay.default /etc/default/keelson-overlay
+install -D -m 644 /host/net-conf.json /etc/keelson/net-conf.json
 install -D -m 644 /host/containerd.toml /etc/containerd/config.toml
 mkdir -p /etc/systemd/network && cp /host/lan0.* /etc/systemd/network/
 systemctl enable --now systemd-networkd >/dev/null 2>&1
+systemctl enable --now keelson-overlay || { journalctl -u keelson-overlay -n 40 --no-pager -o cat; exit 1; }
+[ -s /etc/cni/net.d/10-keelson.conflist ] || { echo "FAILED: the unit is ready and there is no network for the runtime"; exit 1; }
 systemctl restart containerd
 ctr -n k8s.io images import --all-platforms /host/images.tar >/dev/null
 cp /host/pod.yaml /etc/keelson/manifests/
@@ -181,15 +187,21 @@ systemctl enable --now keelson || { journalctl -u keelson -n 40 --no-pager -o ca
 "#;
 
 const CHECK: &str = r#"
-fail() { echo "FAILED: $*"; keelson pods || true; journalctl -u keelson -n 60 --no-pager -o cat; systemctl status keelson --no-pager || true; exit 1; }
+fail() { echo "FAILED: $*"; keelson pods || true; journalctl -u keelson -u keelson-overlay -n 60 --no-pager -o cat; systemctl status keelson --no-pager || true; exit 1; }
 [ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] || fail "not on cgroup v2"
 n=0; until systemctl is-active -q keelson; do n=$((n + 1)); [ $n -lt 100 ] || fail "the unit is not active"; sleep 0.2; done
+n=0; until systemctl is-active -q keelson-overlay; do n=$((n + 1)); [ $n -lt 100 ] || fail "the overlay's unit is not active"; sleep 0.2; done
 keelson pods wait --timeout 90s || fail "the pod is not ready"
 keelson pods
 slice=$(find /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice -maxdepth 1 -name 'kubepods-burstable-pod*.slice' | head -1)
 [ -n "$slice" ] || fail "no slice for the pod: $(find /sys/fs/cgroup -maxdepth 3 -name '*pod*')"
 find "$slice" -name 'cri-containerd-*.scope' | grep -q . || fail "no container in $slice"
 [ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"
+keelson pods | grep -q ' 10\.88\.' || fail "the pod's address is not of the overlay's subnet"
+keelson overlay status | grep -q '^this host   10\.88\.' || fail "the overlay tells no subnet: $(keelson overlay status 2>&1)"
+systemctl kill -s KILL keelson-overlay
+n=0; until [ "$(systemctl show -p NRestarts --value keelson-overlay)" = 1 ] && systemctl is-active -q keelson-overlay; do
+  n=$((n + 1)); [ $n -lt 100 ] || fail "the overlay was killed and is not back"; sleep 0.2; done
 echo "restarts $(systemctl show -p NRestarts --value keelson)"
 echo "all is well"
 "#;

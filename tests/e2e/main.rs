@@ -54,6 +54,7 @@ const SUITES: &[Definition] = &[
         wants: &[Part::Flanneld],
         body: |s| Box::pin(overlay::beside_flanneld(s)),
     },
+    Definition { name: "overlay_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(overlay::as_pods(s)) },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
     Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
     Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },

@@ -1,6 +1,7 @@
 //! The overlay between three hosts on one wire: every backend, leases from etcd and from Kubernetes, beside a real flanneld,
 //! and whatever happens to hosts.
 
+mod daemon_set;
 mod etcd;
 mod flanneld;
 mod kube;
@@ -14,9 +15,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use keelson_tests::cluster::Cluster;
+use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::{ControlPlane, Extent};
 use keelson_tests::hosts::{self, Host, Pod};
 use keelson_tests::suite::{Suite, folder};
+use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -91,6 +95,16 @@ pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
             false => suite.leave_out(&name, "flanneld is not there"),
         }
     }
+    Ok(())
+}
+
+/// The overlay as a DaemonSet, run by our own agent.
+pub async fn as_pods(suite: &mut Suite) -> Result<()> {
+    let cluster = Cluster::start(suite.dir(), Extent::Whole).await?;
+    let node = cluster.join("node", 1, Kind::V2, json!({})).await?;
+    let dir = folder(suite.dir(), "overlay")?;
+    let case = "the manifest runs as it is, and gives its node a network";
+    suite.case(case, LIMIT * 2, daemon_set::runs(&cluster, &node, &dir)).await;
     Ok(())
 }
 

@@ -45,8 +45,18 @@ impl Kubectl {
 
     /// `kubectl apply` of a manifest in YAML or JSON.
     pub async fn apply(&self, manifest: &str) -> Result<()> {
+        self.apply_with(manifest, &[]).await
+    }
+
+    /// The same with further flags.
+    pub async fn apply_with(&self, manifest: &str, flags: &[&str]) -> Result<()> {
         let mut command = self.command()?;
-        command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["apply", "-f", "-"])
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start kubectl")?;
         let mut input = child.stdin.take().context("kubectl without an input")?;
         input.write_all(manifest.as_bytes()).await?;
