@@ -22,7 +22,7 @@ use keelson_tests::suite::Definition;
 
 const CLUSTER: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]];
 
-/// The longest first, since two run at a time.
+/// The longest first, since several run at a time.
 const SUITES: &[Definition] = &[
     Definition {
         name: "machine",
@@ -30,34 +30,34 @@ const SUITES: &[Definition] = &[
         wants: &[],
         body: |s| Box::pin(machine::body(s)),
     },
+    Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },
     Definition { name: "deployment", needs: CLUSTER, wants: &[], body: |s| Box::pin(deployment::body(s)) },
-    Definition { name: "features", needs: CLUSTER, wants: &[], body: |s| Box::pin(features::body(s)) },
     Definition {
         name: "runtime_faults",
         needs: CLUSTER,
         wants: &[],
         body: |s| Box::pin(runtime_faults::body(s)),
     },
+    Definition { name: "features", needs: CLUSTER, wants: &[], body: |s| Box::pin(features::body(s)) },
     Definition { name: "logs", needs: CLUSTER, wants: &[], body: |s| Box::pin(logs::body(s)) },
-    Definition {
-        name: "stats",
-        needs: CLUSTER,
-        wants: &[Part::MetricsServer],
-        body: |s| Box::pin(stats::body(s)),
-    },
-    Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
     Definition { name: "api", needs: CLUSTER, wants: &[], body: |s| Box::pin(api::body(s)) },
-    Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },
+    Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
+    Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
+    Definition { name: "overlay_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(overlay::as_pods(s)) },
     Definition {
         name: "overlay_flanneld",
         needs: &[&CONTROL_PLANE],
         wants: &[Part::Flanneld],
         body: |s| Box::pin(overlay::beside_flanneld(s)),
     },
-    Definition { name: "overlay_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(overlay::as_pods(s)) },
+    Definition {
+        name: "stats",
+        needs: CLUSTER,
+        wants: &[Part::MetricsServer],
+        body: |s| Box::pin(stats::body(s)),
+    },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
-    Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
-    Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
     Definition { name: "rig", needs: CLUSTER, wants: &[], body: |s| Box::pin(rig::body(s)) },
 ];
 

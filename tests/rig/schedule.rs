@@ -18,7 +18,13 @@ const DIR: &str = "KEELSON_RIG_DIR";
 /// The `main` of a test target. Arguments choose what runs: `pods` is all of that suite, `pods::grace` the cases of it whose
 /// names have that word.
 pub fn main(suites: &[Definition]) -> ExitCode {
-    main_with(suites, std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok()).unwrap_or(2))
+    let jobs = std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok());
+    main_with(suites, jobs.unwrap_or_else(usual_jobs))
+}
+
+/// Suites wait more than they compute, so one more than there are processors; and no more than memory is sure to hold.
+fn usual_jobs() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| (n.get() + 1).clamp(2, 4))
 }
 
 /// The same with a number of suites that run at once.
