@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::cgroups;
 use crate::leftovers::entries;
 use crate::process::output;
+use crate::{cgroups, isolation};
 
 /// One line for each thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,10 @@ impl Snapshot {
         );
         let rules = output("nft", &["list", "ruleset"]).await?;
         found.extend(rules.lines().map(|r| format!("rule {}", r.trim())));
-        found.extend(cgroups::below("").into_iter().map(|c| format!("cgroup {c}")));
+        // Cgroups are seen from everywhere; those of suites beside this one come and go.
+        let own = isolation::cgroup_name();
+        let of_others = |name: &String| name.starts_with(cgroups::PREFIX) && !name.starts_with(&own);
+        found.extend(cgroups::below("").into_iter().filter(|c| !of_others(c)).map(|c| format!("cgroup {c}")));
         let routes = output("ip", &["route", "show", "table", "all"]).await?;
         // Those of the rig's own interfaces come by themselves, some time after them.
         let others = routes.lines().filter(|r| !r.contains("dev rig"));

@@ -1,5 +1,6 @@
 //! A daemon that is killed and started again while pods talk: the stream goes on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,15 +80,15 @@ fn pinging(netns: &str, to: &str, log: &Path) -> Result<(Daemon, PathBuf)> {
     Ok((Daemon::spawn("ping", command, log)?, log.to_owned()))
 }
 
-/// How many were sent and how many did not come back.
+/// How many were sent, up to the last that came back, and how many of them did not. What was sent after that is on its way.
 async fn count(mut pings: Daemon, log: &Path) -> Result<(u64, u64)> {
     pings.signal(Signal::INT)?;
     pings.ended(Duration::from_secs(10)).await?;
     let text = std::fs::read_to_string(log)?;
-    let line = text.lines().find(|line| line.contains("packets transmitted")).context("no summary")?;
-    let mut numbers = line.split(' ').filter_map(|word| word.parse::<u64>().ok());
-    let (sent, back) = (numbers.next().context("no count")?, numbers.next().context("no count")?);
-    Ok((sent, sent.saturating_sub(back)))
+    let answered = |line: &str| line.split_once(" seq=")?.1.split(' ').next()?.parse::<u64>().ok();
+    let answers: BTreeSet<u64> = text.lines().filter_map(answered).collect();
+    let sent = answers.last().with_context(|| format!("no answer: {text}"))? + 1;
+    Ok((sent, sent - answers.len() as u64))
 }
 
 fn iperf(netns: &str, args: &[&str], log: &Path) -> Result<Daemon> {
