@@ -22,6 +22,11 @@ export PATH=$PATH:/usr/sbin:/sbin
 for tool in cargo rustc cc; do
   command -v $tool >/dev/null || die "$tool is not there: install the Rust toolchain and a C compiler (rustup, build-essential)"
 done
+if [ "$1" = test ]; then
+  for tool in rustfmt clippy-driver; do
+    command -v $tool >/dev/null || die "$tool is not there: add it to the Rust toolchain (rustup component add rustfmt clippy)"
+  done
+fi
 
 missing=()
 for pair in "${wanted[@]}"; do

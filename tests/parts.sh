@@ -43,7 +43,7 @@ machine_version() {
   echo "$kernel"
 }
 # The root of the stand-in images: what the suite's pods call inside of them.
-ROOTFS_PACKAGES=bash-static,ca-certificates,curl,dnsutils,iproute2,iputils-ping,net-tools,net-tools,netcat-openbsd,nginx-light,procps
+ROOTFS_PACKAGES=bash-static,ca-certificates,curl,dnsutils,iproute2,iputils-ping,net-tools,netcat-openbsd,nginx-light,procps
 debian() { . /etc/os-release; echo "${VERSION_CODENAME:-bookworm}"; }
 ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld metrics-server machine e2e-suite e2e-rootfs"
 
