@@ -138,13 +138,15 @@ impl Watcher {
 
     async fn by_lists(&mut self) -> Ended {
         let retry_stream = Instant::now() + SAFETY_PERIOD;
+        let connection = self.runtime.connections();
         loop {
             match self.compare().await {
                 Ok(true) => {}
                 Ok(false) => return Ended::Unwatched,
                 Err(error) => return Ended::Lost(error),
             }
-            if Instant::now() >= retry_stream {
+            // Another runtime may have started at once where the last one ended, and have a stream.
+            if Instant::now() >= retry_stream || self.runtime.connections() != connection {
                 return Ended::RetryStream;
             }
             tokio::select! {

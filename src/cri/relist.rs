@@ -17,8 +17,14 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Relist {
     /// `None` before the first list, and when whatever it showed is no longer to be compared with.
-    last: Option<BTreeMap<PodUid, Entries>>,
+    last: Option<Last>,
     owners: HashMap<String, PodUid>,
+}
+
+struct Last {
+    /// Which connection showed it. Over another one another life of the runtime may be heard.
+    connection: u64,
+    pods: BTreeMap<PodUid, Entries>,
 }
 
 /// One pod's sandboxes and containers with their states, as told.
@@ -41,15 +47,18 @@ impl Relist {
 
     pub async fn compare(&mut self, runtime: &Runtime) -> Result<Vec<RuntimeChange>, CriError> {
         let now = list(runtime).await?;
+        let connection = runtime.connections();
         self.owners = now
             .iter()
             .flat_map(|(uid, entries)| entries.iter().map(move |(id, _)| (id.clone(), uid.clone())))
             .collect();
         let changes = match &self.last {
-            None => vec![RuntimeChange::Resync],
-            Some(before) => changed(before, &now).into_iter().map(RuntimeChange::Pod).collect(),
+            Some(before) if before.connection == connection => {
+                changed(&before.pods, &now).into_iter().map(RuntimeChange::Pod).collect()
+            }
+            _ => vec![RuntimeChange::Resync],
         };
-        self.last = Some(now);
+        self.last = Some(Last { connection, pods: now });
         Ok(changes)
     }
 }

@@ -3,13 +3,18 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
 
 use keelson_proto::runtime::v1::image_service_client::ImageServiceClient;
 use keelson_proto::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
+use tower::service_fn;
 
 use crate::cache::StatusCache;
 use crate::error::{CriError, ErrorKind};
@@ -33,6 +38,8 @@ struct Inner {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
     endpoint: String,
+    /// How often the runtime was reached anew.
+    connections: Arc<AtomicU64>,
     request_timeout: Duration,
     pod_logs: PathBuf,
     cache: StatusCache,
@@ -47,15 +54,17 @@ impl Runtime {
         image_endpoint: Option<&str>,
         request_timeout: Duration,
     ) -> Result<Self, CriError> {
-        let runtime = channel(endpoint)?;
+        let connections = Arc::new(AtomicU64::new(0));
+        let runtime = channel(endpoint, Arc::clone(&connections))?;
         let images = match image_endpoint {
-            Some(other) if !other.is_empty() && other != endpoint => channel(other)?,
+            Some(other) if !other.is_empty() && other != endpoint => channel(other, Arc::default())?,
             _ => runtime.clone(),
         };
         Ok(Self(Arc::new(Inner {
             runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(LARGEST_ANSWER),
             images: ImageServiceClient::new(images).max_decoding_message_size(LARGEST_ANSWER),
             endpoint: endpoint.to_owned(),
+            connections,
             request_timeout,
             pod_logs: PathBuf::from(DEFAULT_POD_LOGS),
             cache: StatusCache::default(),
@@ -69,6 +78,7 @@ impl Runtime {
             runtime: self.0.runtime.clone(),
             images: self.0.images.clone(),
             endpoint: self.0.endpoint.clone(),
+            connections: Arc::clone(&self.0.connections),
             request_timeout: self.0.request_timeout,
             pod_logs: root.to_owned(),
             cache: StatusCache::default(),
@@ -86,6 +96,11 @@ impl Runtime {
 
     pub fn pod_logs(&self) -> &Path {
         &self.0.pod_logs
+    }
+
+    /// Another number than before says that the runtime may have been restarted since, even if no call failed meanwhile.
+    pub(crate) fn connections(&self) -> u64 {
+        self.0.connections.load(Ordering::Acquire)
     }
 
     pub(crate) fn client(&self) -> RuntimeServiceClient<Channel> {
@@ -146,7 +161,7 @@ impl<'a> Call<'a> {
     }
 }
 
-fn channel(endpoint: &str) -> Result<Channel, CriError> {
+fn channel(endpoint: &str, connections: Arc<AtomicU64>) -> Result<Channel, CriError> {
     let refuse = |message: String| CriError {
         operation: "connect to",
         object: endpoint.to_owned(),
@@ -158,8 +173,17 @@ fn channel(endpoint: &str) -> Result<Channel, CriError> {
     if !path.starts_with('/') {
         return Err(refuse("a runtime endpoint must be unix:///PATH with an absolute path".into()));
     }
+    let to = PathBuf::from(path);
+    let connector = service_fn(move |_| {
+        let (to, connections) = (to.clone(), Arc::clone(&connections));
+        async move {
+            let stream = UnixStream::connect(to).await?;
+            connections.fetch_add(1, Ordering::AcqRel);
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
     Ok(Endpoint::from_shared(format!("unix://{path}"))
         .map_err(|error| refuse(format!("not usable as an address: {error}")))?
         .connect_timeout(Duration::from_secs(5))
-        .connect_lazy())
+        .connect_with_connector_lazy(connector))
 }

@@ -122,6 +122,21 @@ async fn a_runtime_that_dies_and_comes_back_is_looked_at_anew() {
 }
 
 #[tokio::test]
+async fn a_restart_that_no_list_ran_into_is_found_out_all_the_same() {
+    let mut bench = bench(PATIENT);
+    bench.fake.fault(Rpc::GetContainerEvents, Fault::Error(Code::Unimplemented, String::new()));
+    // Seldom enough that the connection is gone and there again between two lists.
+    let mut changes = watch(bench.runtime.clone(), Duration::from_millis(300));
+    expect(&mut changes, &RuntimeChange::Resync).await;
+    let parts = pod("web");
+    bench.run(&parts).await;
+    expect(&mut changes, &RuntimeChange::Pod(parts.uid.clone())).await;
+    bench.fake.restart().unwrap();
+    expect(&mut changes, &RuntimeChange::Resync).await;
+    listening(&bench, 2).await;
+}
+
+#[tokio::test]
 async fn after_a_list_that_failed_everything_is_looked_at_and_the_stream_tried_again() {
     let bench = bench(PATIENT);
     bench.fake.fault(Rpc::GetContainerEvents, Fault::Error(Code::Unimplemented, String::new()));
