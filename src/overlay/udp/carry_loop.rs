@@ -1,14 +1,22 @@
 //! The thread of one queue. It carries both ways: an answer finds it awake, and two threads would wake each other more often
 //! than they would help each other.
 
+use std::num::NonZeroU64;
+use std::time::Instant;
+
 use keelson_netkit::IpNet;
 use rustix::io::Errno;
+use rustix::thread::set_current_timer_slack;
 
 use crate::counters::Tally;
+use crate::gather::{Gather, Round};
 use crate::receive_loop::ReceiveLoop;
 use crate::send_loop::SendLoop;
 use crate::shared::{Handle, Queue};
 use crate::wait::Woken;
+
+/// How late a pause may end, in nanoseconds; the usual slack is as long as the pause itself.
+const SLACK: Option<NonZeroU64> = NonZeroU64::new(1_000);
 
 pub struct CarryLoop<'a> {
     shared: &'a Handle,
@@ -26,16 +34,24 @@ impl<'a> CarryLoop<'a> {
 
     /// Runs until the end is asked for. An error means that the device or a socket is gone.
     pub fn run(&mut self) -> Result<(), Errno> {
+        // Where this is refused pauses are a little longer, and nothing else.
+        let _ = set_current_timer_slack(SLACK);
+        let begun = Instant::now();
+        let mut gather = Gather::new();
         loop {
             let [device, sockets @ ..] = match self.shared.stop.wait_for(self.queue.sources())? {
                 Woken::Stopped => return Ok(()),
                 Woken::Readable(which) => which,
             };
+            let mut round = Round::default();
             if device {
-                self.outward.batch()?;
+                round += self.outward.batch()?;
             }
             for (socket, _) in self.queue.sockets().zip(sockets).filter(|(_, readable)| *readable) {
-                self.inward.batch(socket)?;
+                round += self.inward.batch(socket)?;
+            }
+            if let Some(pause) = gather.after(round, || begun.elapsed()) {
+                std::thread::sleep(pause);
             }
         }
     }

@@ -15,6 +15,7 @@ mod checksum;
 mod counters;
 mod error;
 mod flow;
+mod gather;
 mod header;
 mod icmp;
 mod inbound;

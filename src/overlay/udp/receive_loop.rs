@@ -7,6 +7,7 @@ use keelson_netkit::IpNet;
 use rustix::io::{Errno, writev};
 
 use crate::counters::{Count, Reason, Tally};
+use crate::gather::Round;
 use crate::inbound::Inbound;
 use crate::merge::MOST_MERGED;
 use crate::outbound::Outcome;
@@ -45,7 +46,7 @@ impl<'a> ReceiveLoop<'a> {
     }
 
     /// Receives once and writes it all. An error means that the device or the socket is gone.
-    pub fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<Round, Errno> {
         let count = match self.receive.receive(socket, &mut self.arena, self.slots) {
             Ok(count) => count,
             Err(error) => {
@@ -54,26 +55,26 @@ impl<'a> ReceiveLoop<'a> {
                 self.shared.note_refusals(socket, &self.shared.peers.load());
                 return match errno {
                     Errno::BADF | Errno::NOTSOCK => Err(errno),
-                    _ => Ok(()),
+                    _ => Ok(Round::default()),
                 };
             }
         };
         self.tally.add(Count::ReceiveCalls, 1);
         let table = self.shared.peers.load();
         self.inbound.begin();
-        let mut bytes = 0;
+        let mut round = Round::default();
         for slot in 0..count {
             let received = self.receive.get(slot);
-            bytes += received.length;
-            self.take(&table, slot, received)?;
+            let packets = received.length.div_ceil(received.size).max(1);
+            round += Round { packets, bytes: received.length };
+            self.take(&table, slot, received, packets)?;
         }
         self.write()?;
-        self.slots = if bytes > LARGE * count { LARGE_SLOTS } else { SLOTS };
-        Ok(())
+        self.slots = if round.bytes > LARGE * count { LARGE_SLOTS } else { SLOTS };
+        Ok(round)
     }
 
-    fn take(&mut self, table: &Table, slot: usize, received: Received) -> Result<(), Errno> {
-        let packets = received.length.div_ceil(received.size).max(1);
+    fn take(&mut self, table: &Table, slot: usize, received: Received, packets: usize) -> Result<(), Errno> {
         let from = received.from.and_then(|from| table.find_endpoint(from));
         let Some((peer, entry)) = from.and_then(|peer| Some((peer, table.entry(peer)?))) else {
             self.tally.drop(Reason::UnknownPeer, packets as u64);

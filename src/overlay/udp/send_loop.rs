@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::{Errno, read};
 
 use crate::counters::{Count, Reason, Tally};
+use crate::gather::Round;
 use crate::outbound::{Outbound, Outcome};
 use crate::outgoing::{Message, Slices};
 use crate::peers::Table;
@@ -32,10 +33,10 @@ impl<'a> SendLoop<'a> {
     }
 
     /// Reads until there is nothing more or no more room, and sends it all. An error means that the device is gone.
-    pub fn batch(&mut self) -> Result<(), Errno> {
+    pub fn batch(&mut self) -> Result<Round, Errno> {
         let mut table = None;
         let mut second = 0;
-        let mut reads = 0;
+        let mut round = Round::default();
         while let Some(room) = self.outbound.room() {
             let length = match read(&self.queue.device, room) {
                 Ok(length) => length,
@@ -43,7 +44,7 @@ impl<'a> SendLoop<'a> {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
-            reads += 1;
+            round += Round { packets: 1, bytes: length };
             let table = &*table.get_or_insert_with(|| {
                 let table = self.shared.peers.load();
                 self.outbound.begin(&table);
@@ -59,11 +60,11 @@ impl<'a> SendLoop<'a> {
                 self.shared.dropped(self.tally, reason, self.outbound.told.take());
             }
         }
-        self.tally.add(Count::DeviceReads, reads);
+        self.tally.add(Count::DeviceReads, round.packets as u64);
         if let Some(table) = table {
             self.flush(&table);
         }
-        Ok(())
+        Ok(round)
     }
 
     fn flush(&mut self, table: &Table) {

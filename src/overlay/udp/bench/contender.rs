@@ -28,7 +28,8 @@ struct Carrier(Child);
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // It ends when its input does, and may have counters to tell before.
+        drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
