@@ -44,6 +44,7 @@ conformance:
 # The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.
 bench-overlay:
 	@tests/parts.sh flanneld etcd >/dev/null || true
+	cargo build --release -p keelson --bin keelson
 	cargo run --release -p keelson-overlay-udp --bin bench-overlay
 
 install: build

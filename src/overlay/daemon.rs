@@ -20,6 +20,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 const SAVE_SOON: Duration = Duration::from_millis(200);
 /// ... but so seldom that writing them all costs the same small amount over time, however many there are.
 const SAVE_PAUSE_PER_PEER: Duration = Duration::from_millis(10);
+/// How long after something was done memory is given back, so that a crowd is done with by then.
+const REST: Duration = Duration::from_secs(5);
 
 pub struct Daemon {
     /// Away while a thread works with it.
@@ -38,6 +40,7 @@ pub struct Daemon {
     look_at: Instant,
     saved: Instant,
     save_at: Option<Instant>,
+    rest_at: Option<Instant>,
 }
 
 /// Why something is to be done.
@@ -77,6 +80,7 @@ impl Daemon {
             look_at: Instant::now(),
             saved: Instant::now(),
             save_at: None,
+            rest_at: Some(Instant::now() + REST),
         }
     }
 
@@ -102,6 +106,7 @@ impl Daemon {
                 false if heard => self.follow(news).await?,
                 false => {}
             }
+            self.rest_at.get_or_insert_with(|| Instant::now() + REST);
             self.tell();
         }
     }
@@ -111,13 +116,7 @@ impl Daemon {
         let at = self.look_at;
         loop {
             let Some(engine) = &self.engine else { return Ok(Reason::Time) };
-            let save_at = self.save_at;
-            let save = async {
-                match save_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (save, rest) = (due(self.save_at), due(self.rest_at));
             tokio::select! {
                 () = self.inbox.changed() => return Ok(Reason::Mail),
                 heard = self.changes.next(|change| engine.is_concerned_by(change)) => {
@@ -131,7 +130,9 @@ impl Daemon {
                     // Should it fail, the next attempt is not made at once.
                     (self.save_at, self.saved) = (None, Instant::now() + RETRY);
                     self.on_thread(Engine::save).await?;
-                    // By now whatever crowd there was has been dealt with.
+                }
+                () = rest => {
+                    self.rest_at = None;
                     (self.give_back)();
                 }
             }
@@ -279,5 +280,13 @@ impl Daemon {
         picture.head.problems = problems;
         drop(picture);
         self.board.ring();
+    }
+}
+
+/// Returns at that moment; never, where there is none.
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }

@@ -10,8 +10,8 @@ use super::Place;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Subnets by family and first address. They do not overlap.
-    pub(super) held: BTreeMap<(bool, u128), (IpNet, Arc<str>)>,
+    /// Lengths and holders of subnets by their first address. They do not overlap.
+    pub(super) held: BTreeMap<IpAddr, (u8, Arc<str>)>,
     /// Tunnels' ends by family, with the address behind them. A host may hold several leases with one and the same end,
     /// such as an old one that has not run out yet.
     pub(super) ends: BTreeSet<(bool, [u8; 6], IpAddr, Arc<str>)>,
@@ -21,7 +21,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn hold(&mut self, holder: &Arc<str>, place: &Place) {
-        self.held.insert(start(&place.subnet), (place.subnet, holder.clone()));
+        self.held.insert(place.subnet.network().addr, (place.subnet.prefix, holder.clone()));
         self.publics.insert((place.public, place.subnet));
         if let Some(vtep) = place.vtep {
             self.ends.insert((place.subnet.is_v4(), vtep.mac.0, place.public, holder.clone()));
@@ -29,7 +29,7 @@ impl Index {
     }
 
     pub(super) fn release(&mut self, holder: &Arc<str>, place: &Place) {
-        self.held.remove(&start(&place.subnet));
+        self.held.remove(&place.subnet.network().addr);
         self.publics.remove(&(place.public, place.subnet));
         if let Some(vtep) = place.vtep {
             self.ends.remove(&(place.subnet.is_v4(), vtep.mac.0, place.public, holder.clone()));
@@ -39,12 +39,13 @@ impl Index {
     /// Whether another holds something of this place, in words.
     pub(super) fn contested(&self, place: &Place) -> Option<String> {
         let subnet = &place.subnet;
-        let at = start(subnet);
+        let at = subnet.network().addr;
         // The first address decides the place in the order; of overlapping ones at most the neighbours matter.
         let before = self.held.range(..=at).next_back();
         let after = self.held.range(at..).next();
-        let overlaps = before.into_iter().chain(after).find(|(_, (net, _))| net.overlaps(subnet));
-        if let Some((_, (other, owner))) = overlaps {
+        let mut near =
+            before.into_iter().chain(after).map(|(at, (prefix, owner))| (IpNet::new(*at, *prefix), owner));
+        if let Some((other, owner)) = near.find(|(net, _)| net.overlaps(subnet)) {
             return Some(format!(
                 "its subnet {subnet} overlaps {other} of {owner}: two hosts with one subnet; give one of them another"
             ));
@@ -55,12 +56,12 @@ impl Index {
     }
 
     pub(super) fn at(&self, subnet: IpNet) -> Option<&Arc<str>> {
-        self.held.get(&start(&subnet)).filter(|(net, _)| *net == subnet).map(|(_, holder)| holder)
+        let held = self.held.get(&subnet.network().addr);
+        held.filter(|(prefix, _)| *prefix == subnet.prefix).map(|(_, holder)| holder)
     }
 
     pub(super) fn beginning_with(&self, addr: IpAddr) -> Option<&Arc<str>> {
-        let net = IpNet::new(addr, if addr.is_ipv4() { 32 } else { 128 });
-        self.held.get(&start(&net)).map(|(_, holder)| holder)
+        self.held.get(&addr).map(|(_, holder)| holder)
     }
 
     /// Those with a tunnel's end, each with the address behind it.
@@ -78,12 +79,4 @@ impl Index {
     pub(super) fn published(&self) -> impl Iterator<Item = (IpAddr, IpNet)> + '_ {
         self.publics.iter().copied()
     }
-}
-
-fn start(net: &IpNet) -> (bool, u128) {
-    let bits = match net.network().addr {
-        IpAddr::V4(a) => u128::from(a.to_bits()),
-        IpAddr::V6(a) => a.to_bits(),
-    };
-    (net.is_v4(), bits)
 }

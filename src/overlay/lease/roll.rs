@@ -36,7 +36,8 @@ pub struct Change {
 pub struct Roll {
     /// None until it is known what leases are measured by; until then they are only kept.
     measure: Option<Measure>,
-    entries: BTreeMap<Arc<str>, Entry>,
+    /// Boxed, because a tree is half empty when thousands come in their order.
+    entries: BTreeMap<Arc<str>, Box<Entry>>,
     /// What is served, by all that it can be asked for.
     index: Index,
     /// Those that wait for what another holds.
@@ -106,7 +107,8 @@ impl Roll {
             match (self.entries.get(&holder), heard) {
                 (None, None) => {}
                 (Some(entry), Some(heard)) if entry.heard == heard => {}
-                (None, Some(heard)) => newcomers.push((holder, heard)),
+                // Copied, so that what is kept for long lies together, not where it was heard.
+                (None, Some(heard)) => newcomers.push((Arc::from(&*holder), heard)),
                 (Some(entry), heard) => {
                     before.insert(holder.clone(), entry.peer());
                     self.release(&holder);
@@ -121,8 +123,8 @@ impl Roll {
         for (holder, heard) in known.into_iter().chain(newcomers) {
             before.entry(holder.clone()).or_default();
             let complaint = self.entries.get_mut(&holder).and_then(|e| e.complaint.take());
-            let entry = Entry { heard, serves4: false, serves6: false, complaint };
-            self.entries.insert(holder.clone(), entry);
+            let entry = Entry { heard: sharing(heard, &holder), serves4: false, serves6: false, complaint };
+            self.entries.insert(holder.clone(), Box::new(entry));
             self.admit(&holder);
         }
         if freed {
@@ -144,7 +146,7 @@ impl Roll {
 
     /// All peers, by holder.
     pub fn peers(&self) -> impl Iterator<Item = Lease> + '_ {
-        self.entries.values().filter_map(Entry::peer)
+        self.entries.values().filter_map(|entry| entry.peer())
     }
 
     /// How many leases there are, served or not.
@@ -285,6 +287,16 @@ impl Roll {
         };
         entry.complaint = complaint;
     }
+}
+
+/// The same lease, with a name that is stored once.
+fn sharing(mut heard: Heard, holder: &Arc<str>) -> Heard {
+    if let Ok(lease) = &mut heard
+        && lease.holder == *holder
+    {
+        lease.holder = holder.clone();
+    }
+    heard
 }
 
 #[cfg(test)]

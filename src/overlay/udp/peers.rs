@@ -5,6 +5,7 @@
 //! thousand, and a reader holds on to its copy for the length of a batch only.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
@@ -65,7 +66,7 @@ impl Peers {
     pub fn replace(&self, peers: Vec<Peer>) -> Vec<Conflict> {
         let mut spare = self.lock_spare();
         let before = self.load();
-        let mut table = Table::default();
+        let mut table = Table { entries: Vec::with_capacity(peers.len()), ..Table::default() };
         let mut conflicts = Vec::new();
         for peer in peers {
             let state =
@@ -145,7 +146,7 @@ pub struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
     prefixes: Prefixes,
-    endpoints: HashMap<(u128, u16), u32, Seed>,
+    endpoints: HashMap<Endpoint, u32, Seed>,
 }
 
 #[derive(Debug, Clone)]
@@ -162,7 +163,7 @@ impl Table {
     }
 
     pub fn find_endpoint(&self, endpoint: SocketAddr) -> Option<u32> {
-        self.endpoints.get(&key(endpoint)).copied()
+        self.endpoints.get(&Endpoint::from(endpoint)).copied()
     }
 
     pub fn entry(&self, number: u32) -> Option<&Entry> {
@@ -209,12 +210,12 @@ impl Table {
             Some(slot) => *slot = entry,
             None => self.entries.push(entry),
         }
-        self.endpoints.insert(key(peer.endpoint), number);
+        self.endpoints.insert(peer.endpoint.into(), number);
         conflicts
     }
 
     fn remove(&mut self, endpoint: SocketAddr) -> bool {
-        let Some(number) = self.endpoints.remove(&key(endpoint)) else { return false };
+        let Some(number) = self.endpoints.remove(&Endpoint::from(endpoint)) else { return false };
         if let Some(entry) = self.entries.get_mut(number as usize) {
             for subnet in std::mem::take(&mut entry.subnets) {
                 self.prefixes.remove(subnet);
@@ -225,12 +226,25 @@ impl Table {
     }
 }
 
-fn key(endpoint: SocketAddr) -> (u128, u16) {
-    let bits = match endpoint.ip() {
-        IpAddr::V4(a) => a.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(a) => a.to_bits(),
-    };
-    (bits, endpoint.port())
+/// An address and a port in half the room that the usual type takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Endpoint([u8; 16], u16);
+
+impl From<SocketAddr> for Endpoint {
+    fn from(endpoint: SocketAddr) -> Self {
+        let address = match endpoint.ip() {
+            IpAddr::V4(a) => a.to_ipv6_mapped(),
+            IpAddr::V6(a) => a,
+        };
+        Endpoint(address.octets(), endpoint.port())
+    }
+}
+
+impl Hash for Endpoint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.0));
+        state.write_u16(self.1);
+    }
 }
 
 #[cfg(test)]

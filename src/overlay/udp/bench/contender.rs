@@ -1,17 +1,14 @@
-//! Those that carry the pods' packets. Each is set up beside the others; the one whose turn it is gets the routes.
+//! Those that carry the pods' packets, each between two hosts of its own.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 
-use crate::rig::flanneld::{Etcd, Flanneld, parts};
+use crate::daemon::{self, Daemon};
+use crate::rig::flanneld::{Etcd, Flanneld, Parts, parts};
 use crate::world::{World, host_address};
 
 pub struct Contender {
     pub name: &'static str,
-    mtu: u32,
-    /// The route to the other host's subnet, for each host.
-    routes: [String; 2],
+    pub world: World,
     processes: Vec<u32>,
     /// What has to live as long as this.
     _kept: Kept,
@@ -19,98 +16,69 @@ pub struct Contender {
 
 #[derive(Default)]
 struct Kept {
-    _carriers: Vec<Carrier>,
+    _daemons: Vec<Daemon>,
     _flanneld: Vec<Flanneld>,
     _etcd: Vec<Etcd>,
 }
 
-struct Carrier(Child);
-
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        // It ends when its input does, and may have counters to tell before.
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
 pub const KEELSON: &str = "keelson udp";
+pub const MANY: &str = "... 5,000 peers";
 pub const FLANNELD: &str = "flanneld udp";
-const OTHERS: u32 = 4998;
+const VXLAN: &str = "kernel vxlan";
+const DIRECT: &str = "direct routing";
 
 impl Contender {
-    pub fn all(world: &World) -> Result<Vec<Contender>, Box<dyn Error>> {
-        let mut all = vec![
-            Self::keelson(world, KEELSON, "keel0", 9285, 0)?,
-            Self::keelson(world, "... 5,000 peers", "keel1", 9286, OTHERS)?,
-        ];
-        match Self::flanneld(world) {
-            Some(flanneld) => all.push(flanneld),
-            None => println!("left out: flanneld, because it is not built (tests/parts.sh flanneld etcd)"),
+    /// All that are wanted and can be had.
+    pub fn all(wanted: impl Fn(&str) -> bool) -> Result<Vec<Contender>, Box<dyn Error>> {
+        let mut all = Vec::new();
+        match parts() {
+            Some(parts) => {
+                for (name, others) in [(KEELSON, 0), (MANY, 4998)].into_iter().filter(|(n, _)| wanted(n)) {
+                    all.push(Self::keelson(&parts, name, others)?);
+                }
+                all.extend(wanted(FLANNELD).then(|| Self::flanneld(&parts)).transpose()?);
+            }
+            None => println!("left out: keelson and flanneld, which need tests/parts.sh flanneld etcd"),
         }
-        all.push(Self::vxlan(world));
-        all.push(Self::direct());
+        all.extend(wanted(VXLAN).then(Self::vxlan).transpose()?);
+        all.extend(wanted(DIRECT).then(Self::direct).transpose()?);
         Ok(all)
     }
 
-    fn keelson(
-        world: &World,
-        name: &'static str,
-        device: &str,
-        port: u16,
-        others: u32,
-    ) -> Result<Contender, Box<dyn Error>> {
-        let mut kept = Kept::default();
-        for (n, host) in (1..).zip(&world.hosts) {
-            let far = 3 - n;
-            let mut command = Command::new(std::env::current_exe()?);
-            command.args([
-                "carry",
-                device,
-                &format!("{}:{port}", host_address(n)),
-                &format!("10.1.{n}.0/24"),
-            ]);
-            command.args([others.to_string(), format!("{}:{port}=10.1.{far}.0/24", host_address(far))]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = host.run(|| command.spawn())?;
-            let output = child.stdout.take();
-            kept._carriers.push(Carrier(child));
-            let mut line = String::new();
-            BufReader::new(output.ok_or("the path has no output")?).read_line(&mut line)?;
-            if line.trim() != "ready" {
-                return Err(format!("the path on {device} did not start").into());
-            }
-            host.ip(&[
-                &format!("link set {device} mtu 1472 up"),
-                &format!("addr add 10.1.{n}.0/32 dev {device}"),
-            ]);
-        }
-        let processes = kept._carriers.iter().map(|carrier| carrier.0.id()).collect();
-        let routes = [2, 1].map(|far| format!("10.1.{far}.0/24 dev {device}"));
-        Ok(Contender { name, mtu: 1472, routes, processes, _kept: kept })
+    fn new(name: &'static str, mtu: u32) -> Result<Contender, Box<dyn Error>> {
+        let world = World::new()?;
+        world.set_mtu(mtu);
+        Ok(Contender { name, world, processes: Vec::new(), _kept: Kept::default() })
     }
 
-    fn flanneld(world: &World) -> Option<Contender> {
-        let parts = parts()?;
-        let mut kept = Kept::default();
-        for (n, host) in (1u8..).zip(&world.hosts) {
-            let etcd = Etcd::start(&parts, host);
+    fn keelson(parts: &Parts, name: &'static str, others: u32) -> Result<Contender, Box<dyn Error>> {
+        let mut contender = Self::new(name, 1472)?;
+        let daemons = Daemon::both(&daemon::program()?, parts, &contender.world, others)?;
+        contender.processes = daemons.iter().map(Daemon::id).collect();
+        contender._kept._daemons = daemons;
+        Ok(contender)
+    }
+
+    fn flanneld(parts: &Parts) -> Result<Contender, Box<dyn Error>> {
+        let mut contender = Self::new(FLANNELD, 1472)?;
+        for (n, host) in (1u8..).zip(&contender.world.hosts) {
+            let etcd = Etcd::start(parts, host);
             let network = r#"{"Network":"10.1.0.0/16","SubnetLen":24,"Backend":{"Type":"udp"}}"#;
             etcd.put("/coreos.com/network/config", network);
             for n in 1..=2 {
                 let lease = format!(r#"{{"PublicIP":"{}","BackendType":"udp"}}"#, host_address(n));
                 etcd.put(&format!("/coreos.com/network/subnets/10.1.{n}.0-24"), &lease);
             }
-            kept._flanneld.push(Flanneld::start(&parts, host, n, &etcd));
-            kept._etcd.push(etcd);
+            contender._kept._flanneld.push(Flanneld::start(parts, host, n, &etcd));
+            contender._kept._etcd.push(etcd);
         }
-        let processes = kept._flanneld.iter().map(Flanneld::id).collect();
-        let routes = [2, 1].map(|far| format!("10.1.{far}.0/24 dev flannel0"));
-        Some(Contender { name: FLANNELD, mtu: 1472, routes, processes, _kept: kept })
+        contender.processes = contender._kept._flanneld.iter().map(Flanneld::id).collect();
+        Ok(contender)
     }
 
-    fn vxlan(world: &World) -> Contender {
-        for (n, host) in (1..).zip(&world.hosts) {
+    fn vxlan() -> Result<Contender, Box<dyn Error>> {
+        let contender = Self::new(VXLAN, 1450)?;
+        for (n, host) in (1..).zip(&contender.world.hosts) {
             let far = 3 - n;
             host.ip(&[
                 &format!(
@@ -120,28 +88,23 @@ impl Contender {
                 &format!("link set flannel.1 address 02:00:00:00:00:0{n} mtu 1450 up"),
                 &format!("addr add 10.1.{n}.0/32 dev flannel.1"),
                 &format!("neigh add 10.1.{far}.0 lladdr 02:00:00:00:00:0{far} dev flannel.1 nud permanent"),
+                &format!("route add 10.1.{far}.0/24 via 10.1.{far}.0 dev flannel.1 onlink"),
             ]);
             host.bridge(&format!(
                 "fdb add 02:00:00:00:00:0{far} dev flannel.1 dst {} self permanent",
                 host_address(far)
             ));
         }
-        let routes = [2, 1].map(|far| format!("10.1.{far}.0/24 via 10.1.{far}.0 dev flannel.1 onlink"));
-        Contender { name: "kernel vxlan", mtu: 1450, routes, processes: Vec::new(), _kept: Kept::default() }
+        Ok(contender)
     }
 
-    fn direct() -> Contender {
-        let routes = [2, 1].map(|far| format!("10.1.{far}.0/24 via {}", host_address(far)));
-        Contender { name: "direct routing", mtu: 1500, routes, processes: Vec::new(), _kept: Kept::default() }
-    }
-
-    /// From now on the pods' packets go this way.
-    pub fn take_over(&self, world: &World) -> Result<(), Box<dyn Error>> {
-        world.set_mtu(self.mtu);
-        for (host, route) in world.hosts.iter().zip(&self.routes) {
-            host.ip(&[&format!("route replace {route}")]);
+    fn direct() -> Result<Contender, Box<dyn Error>> {
+        let contender = Self::new(DIRECT, 1500)?;
+        for (n, host) in (1..).zip(&contender.world.hosts) {
+            let far = 3 - n;
+            host.ip(&[&format!("route add 10.1.{far}.0/24 via {}", host_address(far))]);
         }
-        Ok(())
+        Ok(contender)
     }
 
     /// Resident memory of its larger process in MiB.

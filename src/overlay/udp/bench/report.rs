@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::contender::{FLANNELD, KEELSON};
+use crate::contender::{FLANNELD, KEELSON, MANY};
 use crate::traffic::Streamed;
 
 #[derive(Default)]
@@ -70,6 +70,9 @@ impl Figures {
             if let (Some(ours), Some(theirs)) = (self.median(row, KEELSON), self.median(row, FLANNELD)) {
                 println!("{what}: {:.1} times flanneld's, to reach is {reach:.0}", ours / theirs);
             }
+        }
+        if let (Some(two), Some(many)) = (self.median(6, KEELSON), self.median(6, MANY)) {
+            println!("resident memory: {two:.1} and {many:.1} MiB, to reach is 10");
         }
     }
 }

@@ -44,7 +44,7 @@ impl World {
         Ok(world)
     }
 
-    /// Gives the pods the MTU of the network that carries them now.
+    /// Gives the pods the MTU of the network that carries them.
     pub fn set_mtu(&self, mtu: u32) {
         for (host, pod) in self.hosts.iter().zip(&self.pods) {
             host.ip(&[&format!("link set p mtu {mtu}"), &format!("link set cni0 mtu {mtu}")]);

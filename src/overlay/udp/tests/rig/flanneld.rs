@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{Place, eventually};
@@ -29,10 +30,19 @@ pub fn parts() -> Option<Parts> {
 }
 
 /// A program that is killed with the one that started it, should that end without tidying up.
-fn mortal(program: &Path) -> Command {
+pub fn mortal(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
+}
+
+/// A new directory.
+pub fn directory(of: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("overlay-{of}-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
 }
 
 /// An etcd that listens on the loopback of one namespace, with its data in a directory that goes with it.
@@ -43,12 +53,11 @@ pub struct Etcd {
     ns: keelson_netkit::NetNs,
 }
 
-const CLIENT: &str = "127.0.0.1:2379";
+pub const CLIENT: &str = "127.0.0.1:2379";
 
 impl Etcd {
     pub fn start(parts: &Parts, place: &Place) -> Etcd {
-        let dir = std::env::temp_dir().join(format!("overlay-etcd-{}-{:p}", std::process::id(), place));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = directory("etcd");
         let url = format!("http://{CLIENT}");
         let mut command = mortal(&parts.etcd);
         command.arg("--data-dir").arg(&dir).args(["--unsafe-no-fsync", "--listen-client-urls", &url]);
@@ -64,6 +73,19 @@ impl Etcd {
     pub fn put(&self, key: &str, value: &str) {
         let body = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(key), base64(value));
         assert!(self.post("/v3/kv/put", &body).is_some(), "etcd did not take {key}");
+    }
+
+    /// Many keys with their values.
+    pub fn put_all(&self, pairs: &[(String, String)]) {
+        // etcd takes 128 operations at once.
+        for some in pairs.chunks(100) {
+            let put = |(key, value): &(String, String)| {
+                format!(r#"{{"requestPut":{{"key":"{}","value":"{}"}}}}"#, base64(key), base64(value))
+            };
+            let puts: Vec<String> = some.iter().map(put).collect();
+            let body = format!(r#"{{"success":[{}]}}"#, puts.join(","));
+            assert!(self.post("/v3/kv/txn", &body).is_some(), "etcd did not take {} keys", some.len());
+        }
     }
 
     /// The answer to a request over etcd's JSON gateway; None when there is none or it is an error.
@@ -114,8 +136,7 @@ impl Flanneld {
     /// Starts flanneld on a host whose loopback reaches `etcd`, and waits until its device carries.
     pub fn start(parts: &Parts, host: &Place, number: u8, etcd: &Etcd) -> Flanneld {
         assert_eq!(etcd.place_path, host.path(), "etcd must be on flanneld's own loopback");
-        let dir = std::env::temp_dir().join(format!("overlay-flanneld-{}-{:p}", std::process::id(), host));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = directory("flanneld");
         let env_file = dir.join("subnet.env");
         // It takes the lease whose address is its own, if this file says that it had it before.
         let subnet = format!("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.{}.1/24\n", number);
@@ -127,12 +148,7 @@ impl Flanneld {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(log));
         let child = host.run(|| command.spawn()).unwrap();
         let flanneld = Flanneld { child, dir };
-        eventually("flanneld's device is up", || {
-            let show = || Command::new("ip").args(["-4", "addr", "show", "flannel0"]).output();
-            let output = host.run(show).unwrap();
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.contains(&format!("10.1.{}.0", number))
-        });
+        carries(host, number, "flanneld");
         flanneld
     }
 
@@ -147,4 +163,13 @@ impl Drop for Flanneld {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Waits until the device on this host is up, with the subnet that `who` was to take.
+pub fn carries(host: &Place, number: u8, who: &str) {
+    eventually(&format!("{who}'s device is up"), || {
+        let show = || Command::new("ip").args(["-4", "addr", "show", "flannel0"]).output();
+        let output = host.run(show).unwrap();
+        String::from_utf8_lossy(&output.stdout).contains(&format!("10.1.{number}.0"))
+    });
 }
