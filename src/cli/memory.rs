@@ -1,5 +1,5 @@
 //! Keeps the resident set small. glibc gives every thread an arena of its own and is slow to return what was freed;
-//! two arenas are enough for two workers, and after a burst of pods the freed pages are handed back. So are those of the
+//! one or two arenas are enough for two workers, and after a burst of pods the freed pages are handed back. So are those of the
 //! program itself, most of which were needed once, at the start, or only lay beside what was.
 
 use std::ops::Range;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use keelson_agent::view::View;
 use tokio_util::sync::CancellationToken;
 
-/// Must run before any thread is started: an arena that is there stays.
+/// Must run before any thread is started: an arena that is there stays. `arenas` is how many there may be.
 #[allow(unsafe_code)] // mallopt only takes two integers; it has no safe wrapper.
-pub(crate) fn settle_allocator() {
+pub(crate) fn settle_allocator(arenas: i32) {
     #[cfg(target_env = "gnu")]
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_ARENA_MAX, arenas);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 * 1024);
     }

@@ -58,7 +58,8 @@ pub(crate) fn overlay(matches: &ArgMatches) -> anyhow::Result<()> {
 fn serve(matches: &ArgMatches) -> anyhow::Result<()> {
     let flags = Flags { matches };
     let options = flags::options(&flags)?;
-    crate::memory::settle_allocator();
+    // Packets need no memory, and what else there is to do needs it seldom.
+    crate::memory::settle_allocator(1);
     let verbosity = flags.number("v")?;
     let format = match flags.text("log-format").as_deref() {
         None | Some("text") => LogFormat::Text,

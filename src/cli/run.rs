@@ -16,7 +16,7 @@ const WORKERS: usize = 2;
 
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let settings = crate::sources::settings(matches)?;
-    crate::memory::settle_allocator();
+    crate::memory::settle_allocator(2);
     crate::logging::start(settings.log_format, settings.log_verbosity);
     crate::limits::set(&settings.kubelet);
     for (flag, why) in crate::args::IGNORED {

@@ -37,7 +37,7 @@ pub fn status(board: &Board) -> Status {
                 public: place.public.to_string(),
                 path: path_name(carrier).into(),
                 loss: record.and_then(|r| r.loss()),
-                rtt: record.and_then(|r| r.latest().small),
+                rtt: record.and_then(|r| r.latest().small).map(milliseconds),
                 mtu: record.and_then(|r| r.latest().largest),
             }
         };
@@ -146,4 +146,9 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> NodeCondi
         last_transition_time: now.clone(),
         last_heartbeat_time: now,
     }
+}
+
+/// To the microsecond.
+fn milliseconds(trip: f32) -> f64 {
+    (f64::from(trip) * 1e3).round() / 1e3
 }

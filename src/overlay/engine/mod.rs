@@ -183,7 +183,7 @@ impl Engine {
 
     /// Writes what is needed after a reboot.
     pub fn save(&mut self) {
-        let leases: Vec<lease::Lease> = self.board.picture().roll.readable().cloned().collect();
+        let leases: Vec<lease::Lease> = self.board.picture().roll.readable().collect();
         match self.state.save(&self.options.state_dir, leases.iter()) {
             Ok(()) => self.unsaved = false,
             Err(error) => tracing::warn!(%error, "cannot keep what is needed after a reboot"),

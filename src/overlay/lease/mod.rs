@@ -1,6 +1,7 @@
 //! Leases: which host holds which subnet, and how it is reached. Pure: read from what others wrote, and checked.
 
 mod annotations;
+mod entry;
 #[cfg(test)]
 mod hostile_tests;
 mod index;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use keelson_netkit::{IpNet, Mac};
 
+use super::entry::Entry;
 use super::index::Index;
 use super::objection::{self, Measure};
 use super::{Lease, Place};
@@ -48,29 +49,6 @@ pub struct Roll {
     fresh: Vec<String>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    heard: Heard,
-    serves4: bool,
-    serves6: bool,
-    complaint: Option<String>,
-}
-
-impl Entry {
-    fn place(&self, v4: bool) -> Option<&Place> {
-        let lease = self.heard.as_ref().ok()?;
-        let (place, served) = if v4 { (&lease.v4, self.serves4) } else { (&lease.v6, self.serves6) };
-        place.as_ref().filter(|_| served)
-    }
-
-    fn peer(&self) -> Option<Lease> {
-        let lease = self.heard.as_ref().ok()?;
-        let (v4, v6) = (self.place(true).copied(), self.place(false).copied());
-        let (holder, backend) = (lease.holder.clone(), lease.backend.clone());
-        (v4.is_some() || v6.is_some()).then_some(Lease { holder, backend, v4, v6 })
-    }
-}
-
 impl Roll {
     /// Measures all leases anew if what they are measured by changed; tells whether that was so. Those that are served
     /// come first: a newcomer takes nothing from them.
@@ -97,7 +75,7 @@ impl Roll {
             News::Whole(mut all) => {
                 let gone = self.entries.keys().filter(|holder| !all.contains_key(*holder));
                 let gone: Vec<_> = gone.map(|holder| (holder.clone(), None)).collect();
-                all.retain(|holder, heard| self.entries.get(holder).is_none_or(|e| e.heard != *heard));
+                all.retain(|holder, heard| self.entries.get(holder).is_none_or(|e| !e.is(heard)));
                 all.into_iter().map(|(holder, heard)| (holder, Some(heard))).chain(gone).collect()
             }
         };
@@ -106,11 +84,11 @@ impl Roll {
         for (holder, heard) in news {
             match (self.entries.get(&holder), heard) {
                 (None, None) => {}
-                (Some(entry), Some(heard)) if entry.heard == heard => {}
+                (Some(entry), Some(heard)) if entry.is(&heard) => {}
                 // Copied, so that what is kept for long lies together, not where it was heard.
                 (None, Some(heard)) => newcomers.push((Arc::from(&*holder), heard)),
                 (Some(entry), heard) => {
-                    before.insert(holder.clone(), entry.peer());
+                    before.insert(holder.clone(), entry.peer(&holder));
                     self.release(&holder);
                     match heard {
                         Some(heard) => known.push((holder, heard)),
@@ -123,8 +101,7 @@ impl Roll {
         for (holder, heard) in known.into_iter().chain(newcomers) {
             before.entry(holder.clone()).or_default();
             let complaint = self.entries.get_mut(&holder).and_then(|e| e.complaint.take());
-            let entry = Entry { heard: sharing(heard, &holder), serves4: false, serves6: false, complaint };
-            self.entries.insert(holder.clone(), Box::new(entry));
+            self.entries.insert(holder.clone(), Entry::new(heard, complaint));
             self.admit(&holder);
         }
         if freed {
@@ -141,12 +118,13 @@ impl Roll {
 
     /// The lease of a holder, as far as it is served.
     pub fn peer(&self, holder: &str) -> Option<Lease> {
-        self.entries.get(holder)?.peer()
+        let (holder, entry) = self.entries.get_key_value(holder)?;
+        entry.peer(holder)
     }
 
     /// All peers, by holder.
     pub fn peers(&self) -> impl Iterator<Item = Lease> + '_ {
-        self.entries.values().filter_map(|entry| entry.peer())
+        self.entries.iter().filter_map(|(holder, entry)| entry.peer(holder))
     }
 
     /// How many leases there are, served or not.
@@ -161,8 +139,8 @@ impl Roll {
     }
 
     /// All leases that could be read, served or not: what is to be remembered.
-    pub fn readable(&self) -> impl Iterator<Item = &Lease> + '_ {
-        self.entries.values().filter_map(|e| e.heard.as_ref().ok())
+    pub fn readable(&self) -> impl Iterator<Item = Lease> + '_ {
+        self.entries.iter().filter_map(|(holder, entry)| entry.heard(holder).ok())
     }
 
     /// The place that holds exactly this subnet.
@@ -205,8 +183,9 @@ impl Roll {
 
     /// Whether any of it is different from what is known. Most of what is heard of a node is not about its lease.
     pub fn is_new(&self, news: &News) -> bool {
-        let differs = |holder: &Arc<str>, heard: Option<&Heard>| {
-            self.entries.get(holder).map(|entry| &entry.heard) != heard
+        let differs = |holder: &Arc<str>, heard: Option<&Heard>| match (self.entries.get(holder), heard) {
+            (Some(entry), Some(heard)) => !entry.is(heard),
+            (entry, heard) => entry.is_some() || heard.is_some(),
         };
         match news {
             News::Whole(_) => true,
@@ -242,7 +221,7 @@ impl Roll {
         let mut waits = false;
         let mut against: Vec<String> = Vec::new();
         let mut serves = [false, false];
-        let heard = entry.heard.clone();
+        let heard = entry.heard(holder).map_err(str::to_owned);
         match &heard {
             Err(why) => against.push(why.clone()),
             Ok(lease) => match objection::to_lease(lease, measure) {
@@ -278,25 +257,15 @@ impl Roll {
         let Some(entry) = self.entries.get_mut(holder) else { return };
         [entry.serves4, entry.serves6] = serves;
         match &complaint {
-            Some(why) if entry.complaint.as_ref() != Some(why) => self.fresh.push(why.clone()),
+            Some(why) if entry.complaint.as_deref() != Some(why) => self.fresh.push(why.clone()),
             _ => {}
         }
         match complaint.is_some() {
             true => self.refused.insert(holder.clone()),
             false => self.refused.remove(holder),
         };
-        entry.complaint = complaint;
+        entry.complaint = complaint.map(Into::into);
     }
-}
-
-/// The same lease, with a name that is stored once.
-fn sharing(mut heard: Heard, holder: &Arc<str>) -> Heard {
-    if let Ok(lease) = &mut heard
-        && lease.holder == *holder
-    {
-        lease.holder = holder.clone();
-    }
-    heard
 }
 
 #[cfg(test)]

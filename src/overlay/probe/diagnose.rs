@@ -8,7 +8,7 @@ use crate::plan::Carrier;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     /// A small echo came back through the overlay; the round trip in milliseconds.
-    pub small: Option<f64>,
+    pub small: Option<f32>,
     /// The largest echo that came back, as a whole IP packet.
     pub largest: Option<u32>,
     /// A UDP packet came back, or was refused by the peer's kernel, which tells as much.

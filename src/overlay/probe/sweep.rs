@@ -144,7 +144,7 @@ fn probe(targets: &[Target]) -> io::Result<Vec<Evidence>> {
 
 fn note(evidence: &mut Evidence, kind: Kind, rtt: f64) {
     match kind {
-        Kind::Small => evidence.small = Some(rtt),
+        Kind::Small => evidence.small = Some(rtt as f32),
         Kind::Large(size) => evidence.largest = evidence.largest.max(Some(size)),
         Kind::Underlay => evidence.underlay = true,
         Kind::Fallback => evidence.fallback = true,
