@@ -5,6 +5,7 @@
 
 mod references;
 mod tree;
+mod typed;
 mod validate;
 
 use std::fmt;
@@ -104,11 +105,9 @@ pub fn parse(origin: &Origin<'_>, bytes: &[u8]) -> Result<StaticPod, ManifestErr
     };
 
     let tree = single_document(text, yaml_error, &fail)?;
-    let located = |p: Problem| fail(tree.line_of(&p.field), Some(p.field), p.text);
+    let located = |p: Problem| fail(tree.line_of(&p.field), Some(p.field).filter(|f| !f.is_empty()), p.text);
     check_kind(&tree).map_err(located)?;
-    let pods: Vec<Option<Pod>> =
-        serde_saphyr::from_multiple_with_options(document(text), tree::options()).map_err(yaml_error)?;
-    let mut pod = pods.into_iter().flatten().next().unwrap_or_default();
+    let mut pod = typed::pod(&tree).map_err(located)?;
     refuse_unknown_fields(&tree, &pod).map_err(located)?;
 
     validate::pod(&pod).map_err(located)?;

@@ -127,8 +127,12 @@ fn a_bad_manifest_is_refused_with_file_line_and_field() {
             "spec:\n  name: x\n",
             "line 9, field spec.name: is not a field",
         ),
-        ("a wrong type", "containerPort: 80", "containerPort: eighty", "line 17"),
-        ("a number for a string", "image: example/web:1", "image: 5", "line 11"),
+        (
+            "a number for a string",
+            "image: example/web:1",
+            "image: 5",
+            "line 11, field spec.containers[0].image: invalid type: integer `5`, expected a string; put it into quotes",
+        ),
         ("a broken document", "metadata:", "metadata: [", "line"),
         (
             "another kind",
@@ -188,7 +192,6 @@ fn a_bad_manifest_is_refused_with_file_line_and_field() {
         ),
         ("a duplicate key", "    image: example", "    image: x\n    image: example", "line 12"),
         ("a hostile uid", "name: web\n", "name: web\n  uid: ../x\n", "field metadata.uid"),
-        ("a label value that is a number", "name: web}", "name: 1}", "line 6"),
     ];
     for (case, from, to, expected) in cases {
         assert!(WEB.contains(from), "{case}: the fixture has no {from:?}");
@@ -199,10 +202,62 @@ fn a_bad_manifest_is_refused_with_file_line_and_field() {
 }
 
 #[test]
+fn a_wrong_type_is_told_with_the_line_and_the_field_that_has_it() {
+    const PORT: (&str, &str) = ("containerPort: 80", "17, field spec.containers[0].ports[0].containerPort");
+    const ARGS: (&str, &str) = ("args: [\"yes\", \"0644\"]", "12, field spec.containers[0].args");
+    const LIMIT: (&str, &str) = ("{cpu: 0.5}", "15, field spec.containers[0].resources.requests.cpu");
+    const LABEL: (&str, &str) = ("name: web}", "6, field metadata.labels.app.kubernetes.io/name");
+    const FIRST: &str = "  containers:\n";
+    const LAST: &str = "fieldRef: {fieldPath: metadata.name}\n";
+    let cases: &[(&str, &str, &str, &str)] = &[
+        (PORT.0, "containerPort: eighty", PORT.1, ": invalid type: string \"eighty\", expected i32"),
+        (PORT.0, "containerPort: '80'", PORT.1, ": invalid type: string \"80\""),
+        (PORT.0, "containerPort: 80.5", PORT.1, ": invalid type: floating point"),
+        (PORT.0, "containerPort: 2147483648", PORT.1, ": invalid value: integer `2147483648`"),
+        (PORT.0, "containerPort: 99999999999999999999", PORT.1, ": invalid type: floating point"),
+        (PORT.0, "containerPort: {a: 1}", PORT.1, ": invalid type: map"),
+        (ARGS.0, "args: {a: b}", ARGS.1, ": invalid type: map"),
+        (ARGS.0, "args: [a, no]", ARGS.1, "[1]: invalid type: boolean `false`, expected a string; put it"),
+        (
+            ARGS.0,
+            "args:\n    - a\n    - 0644",
+            "14",
+            ", field spec.containers[0].args[1]: invalid type: integer `420`",
+        ),
+        (LIMIT.0, "{cpu: .nan}", "15: ", "non-finite float `.nan`"),
+        (LIMIT.0, "{cpu: off}", LIMIT.1, ": invalid type: boolean"),
+        (LIMIT.0, "{cpu: {a: {b: c}}}", LIMIT.1, ": invalid type: map"),
+        (LIMIT.0, "{cpu: []}", LIMIT.1, ": invalid type: sequence"),
+        (LABEL.0, "name: 1}", LABEL.1, ": invalid type: integer `1`, expected a string; put it into quotes"),
+        (LABEL.0, "name: }", LABEL.1, ": invalid type: null"),
+        (
+            "emptyDir: {}",
+            "emptyDir: [a, b]",
+            "24",
+            ", field spec.volumes[0].emptyDir: invalid type: sequence",
+        ),
+        ("stamp: null", "stamp: soon", "7", ", field metadata.creationTimestamp: "),
+        (FIRST, "  hostUsers: maybe\n  containers:\n", "9", ", field spec.hostUsers: invalid type: string"),
+        (FIRST, "  priority: &n 5\n  hostname: *n\n  containers:\n", "10", ", field spec.hostname: "),
+        ("  volumes:\n", "  - {name: x, tty: 1}\n  volumes:\n", "22", ", field spec.containers[1].tty: "),
+        (LAST, "mode: rw\n", "30", ", field spec.volumes[1].downwardAPI.items[0].mode: invalid type: string"),
+    ];
+    for (from, to, place, problem) in cases {
+        assert!(WEB.contains(from), "the fixture has no {from:?}");
+        let text = message(&WEB.replacen(from, to, 1));
+        let expected = format!("manifest /manifests/web.yaml, line {place}{problem}");
+        assert!(text.starts_with(&expected), "{to:?} should be told as {expected:?}, not {text:?}");
+    }
+}
+
+#[test]
 fn what_is_no_manifest_at_all_is_refused() {
     assert!(message("").contains("is empty"));
     assert!(message("# nothing\n---\n").contains("is empty"));
-    assert!(message("just words").contains("is not an object"));
+    assert_eq!(
+        message("just words"),
+        "manifest /manifests/web.yaml, line 1: is not an object; one v1 Pod is expected"
+    );
     assert!(message("- a\n- b\n").contains("is not an object"));
     let huge = format!("{WEB}#{}", "x".repeat(MAX_MANIFEST_BYTES));
     assert!(message(&huge).contains("is larger than 1048576 bytes"));

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
 use serde_saphyr::Spanned;
 
 /// How Kubernetes reads YAML: `0644` is octal, `yes` is a boolean, and a number is never a string.
@@ -20,18 +21,18 @@ pub(super) struct Tree {
 #[derive(Debug, PartialEq)]
 pub(super) enum Value {
     Null,
+    Bool(bool),
+    Number(Number),
     Text(String),
-    /// A number or a boolean: nothing here needs to know which.
-    Other,
     List(Vec<Tree>),
     Map(Vec<Entry>),
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Entry {
-    key: String,
+    pub key: String,
     line: u64,
-    tree: Tree,
+    pub tree: Tree,
 }
 
 impl Tree {
@@ -92,8 +93,8 @@ impl Tree {
     }
 }
 
-fn join(head: &str, rest: &str) -> String {
-    if rest.starts_with('[') { format!("{head}{rest}") } else { format!("{head}.{rest}") }
+pub(super) fn join(head: &str, rest: &str) -> String {
+    if rest.is_empty() || rest.starts_with('[') { format!("{head}{rest}") } else { format!("{head}.{rest}") }
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -126,17 +127,19 @@ impl<'de> Visitor<'de> for ValueVisitor {
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
-        Ok(Value::Other)
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
     }
-    fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
-        Ok(Value::Other)
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
     }
-    fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
-        Ok(Value::Other)
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Other)
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("is not a finite number, which is what a manifest can hold"))
     }
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
         Ok(Value::Text(text.to_owned()))
