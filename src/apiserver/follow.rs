@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
-use kube::core::WatchEvent;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +14,7 @@ use crate::connection::WatchPlace;
 use crate::error::{ApiError, ErrorKind};
 use crate::lines::Lines;
 use crate::pace::BackOff;
+use crate::watch_line::{self, Event};
 
 #[derive(Debug)]
 pub(crate) enum Update<K> {
@@ -218,8 +218,8 @@ impl Following {
                 return None;
             }
         };
-        let event = match serde_json::from_slice::<WatchEvent<K>>(&line) {
-            Ok(WatchEvent::Error(status)) => {
+        let event = match watch_line::read::<K>(&line) {
+            Ok(Event::Error(status)) => {
                 return self.lost(ApiError::from_status(&operation, &status), version);
             }
             Ok(event) => event,
@@ -232,19 +232,19 @@ impl Following {
         self.proven = true;
         self.back_off.reset();
         let update = match event {
-            WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
+            Event::Applied(mut object) => {
                 advance(&mut version, &mut object);
                 Some(Update::Applied(object))
             }
-            WatchEvent::Deleted(mut object) => {
+            Event::Deleted(mut object) => {
                 advance(&mut version, &mut object);
                 Some(Update::Deleted(object))
             }
-            WatchEvent::Bookmark(bookmark) => {
-                version = bookmark.metadata.resource_version;
+            Event::Bookmark { version: newer } => {
+                version = newer;
                 None
             }
-            WatchEvent::Error(_) => None,
+            Event::Error(_) => None,
         };
         self.phase = Phase::Reading { version, watch };
         update

@@ -28,6 +28,7 @@ mod reviews;
 mod services;
 mod status;
 mod tokens;
+mod watch_line;
 
 #[cfg(test)]
 mod tests;
