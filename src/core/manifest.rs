@@ -167,7 +167,8 @@ fn check_kind(tree: &Tree) -> Result<(), Problem> {
 
 /// Whatever the manifest says and the Pod that was read from it does not repeat was not understood.
 fn refuse_unknown_fields(tree: &Tree, pod: &Pod) -> Result<(), Problem> {
-    let understood = serde_json::to_value(pod)
+    let understood: serde_json::Value = serde_json::to_vec(pod)
+        .and_then(|json| serde_json::from_slice(&json))
         .map_err(|e| Problem::at("", format!("cannot be written back as a Pod: {e}")))?;
     match tree.first_not_in(&understood) {
         None => Ok(()),

@@ -115,9 +115,7 @@ pub fn kind_of(volume: &Volume) -> Result<VolumeKind, VolumeError> {
     if volume.git_repo.is_some() {
         return Err(VolumeError::GitRepo { volume: name });
     }
-    let fields = serde_json::to_value(volume).unwrap_or_default();
-    let source = fields.as_object().and_then(|f| f.keys().find(|k| *k != "name").cloned());
-    Err(match source {
+    Err(match keelson_core::volumes::sources(volume).into_iter().next() {
         Some(kind) => VolumeError::Unsupported { volume: name, kind },
         None => VolumeError::NoSource { volume: name },
     })

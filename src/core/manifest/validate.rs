@@ -136,8 +136,7 @@ fn volumes(spec: &PodSpec) -> Result<(), Problem> {
                 format!("is {:?}, as another volume of this pod is", volume.name),
             ));
         }
-        let value = serde_json::to_value(volume).unwrap_or_default();
-        let sources = value.as_object().map_or(0, |fields| fields.len().saturating_sub(1));
+        let sources = crate::volumes::sources(volume).len();
         if sources > 1 {
             return Err(Problem::at(at, format!("names {sources} sources; a volume has one")));
         }

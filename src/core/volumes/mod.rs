@@ -2,6 +2,7 @@
 
 mod mounts;
 mod payload;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -10,3 +11,4 @@ pub use mounts::{ContainerMount, MountError, MountInput, Propagation, mounts};
 pub use payload::{
     Payload, PayloadFile, TokenRequestSpec, VolumeError, VolumeInput, VolumeProblem, payload, token_requests,
 };
+pub use sources::sources;
