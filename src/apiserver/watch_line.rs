@@ -1,8 +1,11 @@
 //! One line of a watch: what happened, and to which object.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use kube::core::Status;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 #[derive(Debug)]
@@ -17,31 +20,25 @@ pub(crate) enum Event<K> {
     Error(Box<Status>),
 }
 
-/// The object is read where it stands in the line. To read the line as one tagged enum would first take the object
-/// apart into pieces that nothing is known about, and needs a second reader for every type.
+/// A derived reader of a tagged enum can also buffer the object, in case that it comes before its type, and for that has
+/// a second reader of every type of the object. Here the object's bytes wait instead.
 pub(crate) fn read<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Event<K>> {
-    let line: Line<'_> = serde_json::from_slice(line)?;
-    let object = line.object.get().as_bytes();
-    match line.kind {
-        Kind::Added | Kind::Modified => serde_json::from_slice(object).map(Event::Applied),
-        Kind::Deleted => serde_json::from_slice(object).map(Event::Deleted),
-        Kind::Bookmark => {
-            let bookmark: Bookmark = serde_json::from_slice(object)?;
-            Ok(Event::Bookmark { version: bookmark.metadata.resource_version })
-        }
-        Kind::Error => serde_json::from_slice(object).map(Event::Error),
-    }
+    let mut reader = serde_json::Deserializer::from_slice(line);
+    let event = reader.deserialize_map(LineVisitor(PhantomData))?;
+    reader.end()?;
+    Ok(event)
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: Kind,
-    #[serde(borrow)]
-    object: &'a RawValue,
+#[serde(rename_all = "lowercase")]
+enum Key {
+    Type,
+    Object,
+    #[serde(other)]
+    Other,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "UPPERCASE")]
 enum Kind {
     Added,
@@ -49,6 +46,59 @@ enum Kind {
     Deleted,
     Bookmark,
     Error,
+}
+
+struct LineVisitor<K>(PhantomData<K>);
+
+impl<'de, K: DeserializeOwned> Visitor<'de> for LineVisitor<K> {
+    type Value = Event<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a watch event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<K>, A::Error> {
+        let (mut kind, mut waiting, mut event) = (None, None::<&RawValue>, None);
+        while let Some(key) = map.next_key()? {
+            match (key, kind) {
+                (Key::Type, None) => kind = Some(map.next_value()?),
+                (Key::Type, Some(_)) => return Err(A::Error::duplicate_field("type")),
+                (Key::Object, _) if event.is_some() || waiting.is_some() => {
+                    return Err(A::Error::duplicate_field("object"));
+                }
+                (Key::Object, Some(kind)) => event = Some(map.next_value_seed(Object(kind, PhantomData))?),
+                (Key::Object, None) => waiting = Some(map.next_value()?),
+                (Key::Other, _) => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        let kind = kind.ok_or_else(|| A::Error::missing_field("type"))?;
+        match (event, waiting) {
+            (Some(event), _) => Ok(event),
+            (None, Some(raw)) => Object(kind, PhantomData)
+                .deserialize(&mut serde_json::Deserializer::from_slice(raw.get().as_bytes()))
+                .map_err(A::Error::custom),
+            (None, None) => Err(A::Error::missing_field("object")),
+        }
+    }
+}
+
+/// The object of an event whose kind is known.
+struct Object<K>(Kind, PhantomData<K>);
+
+impl<'de, K: DeserializeOwned> DeserializeSeed<'de> for Object<K> {
+    type Value = Event<K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Event<K>, D::Error> {
+        match self.0 {
+            Kind::Added | Kind::Modified => K::deserialize(deserializer).map(Event::Applied),
+            Kind::Deleted => K::deserialize(deserializer).map(Event::Deleted),
+            Kind::Bookmark => Bookmark::deserialize(deserializer)
+                .map(|bookmark| Event::Bookmark { version: bookmark.metadata.resource_version }),
+            Kind::Error => Box::deserialize(deserializer).map(Event::Error),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -109,6 +159,10 @@ mod tests {
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"}"#,
             r#"{"type":"ADDED","object":{}} {"#,
             r#"{"type":"ADDED","object":null}"#,
+            r#"{"object":{"metadata":{"name":5}},"type":"ADDED"}"#,
+            r#"{"type":"ADDED","type":"ADDED","object":{}}"#,
+            r#"{"type":"ADDED","object":{},"object":{}}"#,
+            r#"{"object":{},"object":{},"type":"ADDED"}"#,
             r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#,
             r#"{"type":"ERROR","object":"gone"}"#,
         ];
