@@ -16,8 +16,6 @@ use flags::{FLAGS, Flags, Form};
 
 const SOCKET: &str = "/run/keelson/overlay.sock";
 const STATE: &str = "/var/lib/keelson/overlay";
-/// Work is waiting, and now and then a look at the kernel.
-const WORKERS: usize = 1;
 
 pub(crate) fn command() -> Command {
     let status = Command::new("status").about("Show peers, paths and what is wrong, in words").arg(
@@ -67,8 +65,8 @@ fn serve(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(other) => bail!("--log-format {other:?}: text or json is expected"),
     };
     crate::logging::start(format, verbosity);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+    // Packets have threads of their own, and so has whatever blocks; what is left is waiting.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(4)
         .enable_all()
         .build()

@@ -36,6 +36,13 @@ impl Index {
         }
     }
 
+    /// Gives back what room there is for more.
+    pub(super) fn pack(&mut self) {
+        self.held = std::mem::take(&mut self.held).into_iter().collect();
+        self.ends = std::mem::take(&mut self.ends).into_iter().collect();
+        self.publics = std::mem::take(&mut self.publics).into_iter().collect();
+    }
+
     /// Whether another holds something of this place, in words.
     pub(super) fn contested(&self, place: &Place) -> Option<String> {
         let subnet = &place.subnet;

@@ -14,6 +14,9 @@ use super::index::Index;
 use super::objection::{self, Measure};
 use super::{Lease, Place};
 
+/// From how many newcomers at once on it is worth it to look to memory.
+const CROWD: usize = 256;
+
 /// A lease as it was heard; one that could not be read, with what is wrong.
 pub type Heard = Result<Lease, String>;
 
@@ -37,7 +40,7 @@ pub struct Change {
 pub struct Roll {
     /// None until it is known what leases are measured by; until then they are only kept.
     measure: Option<Measure>,
-    /// Boxed, because a tree is half empty when thousands come in their order.
+    /// Boxed, because a tree has room for more than it holds.
     entries: BTreeMap<Arc<str>, Box<Entry>>,
     /// What is served, by all that it can be asked for.
     index: Index,
@@ -98,8 +101,12 @@ impl Roll {
             }
         }
         let freed = !before.is_empty();
-        for (holder, heard) in known.into_iter().chain(newcomers) {
+        let crowd = newcomers.len() > CROWD;
+        // First all of what is soon given back, then what stays, so that they lie apart.
+        for (holder, _) in known.iter().chain(&newcomers) {
             before.entry(holder.clone()).or_default();
+        }
+        for (holder, heard) in known.into_iter().chain(newcomers) {
             let complaint = self.entries.get_mut(&holder).and_then(|e| e.complaint.take());
             self.entries.insert(holder.clone(), Entry::new(heard, complaint));
             self.admit(&holder);
@@ -110,6 +117,11 @@ impl Roll {
                 self.release(&holder);
                 self.admit(&holder);
             }
+        }
+        if crowd {
+            // A tree that grew in its order is half empty; one that is made of its order is full.
+            self.entries = std::mem::take(&mut self.entries).into_iter().collect();
+            self.index.pack();
         }
         let changes =
             before.into_iter().map(|(holder, before)| Change { after: self.peer(&holder), holder, before });
