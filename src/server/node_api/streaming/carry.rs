@@ -7,29 +7,72 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One for each direction.
 const BUFFER: usize = 16 << 10;
 
-pub(super) async fn carry<A, B>(caller: A, mut runtime: B, idle: Duration, shutdown: CancellationToken)
+pub(super) async fn carry<A, B>(caller: A, runtime: B, idle: Duration, shutdown: CancellationToken)
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let moved = Arc::new(Moved { started: Instant::now(), last: AtomicU64::new(0) });
     // Everything that moves passes the caller's side.
-    let mut caller = Watched { inner: caller, moved: moved.clone() };
+    let caller = Watched { inner: caller, moved: moved.clone() };
     tokio::select! {
-        result = tokio::io::copy_bidirectional_with_sizes(&mut caller, &mut runtime, BUFFER, BUFFER) => {
-            if let Err(error) = result {
+        result = join(caller, runtime) => {
+            if let Err(Broken::Reading(error) | Broken::Writing(error)) = result {
                 tracing::debug!(%error, "a stream broke off");
             }
         }
         () = moved.silent_for(idle) => tracing::info!(?idle, "a stream was idle for too long and is closed"),
         () = shutdown.cancelled() => {}
+    }
+}
+
+/// Where a direction broke off.
+#[derive(Debug)]
+enum Broken {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+/// Returns when both have ended, or one is gone. A runtime that is gone may have said something last, which the caller is
+/// still to hear, whatever the caller wanted to tell it meanwhile.
+async fn join<A, B>(caller: A, runtime: B) -> Result<(), Broken>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (from_caller, to_caller) = tokio::io::split(caller);
+    let (from_runtime, to_runtime) = tokio::io::split(runtime);
+    let (asked, said) = (forward(from_caller, to_runtime), forward(from_runtime, to_caller));
+    tokio::pin!(asked, said);
+    tokio::select! {
+        ended = &mut said => {
+            ended?;
+            asked.await
+        }
+        ended = &mut asked => match ended {
+            Ok(()) | Err(Broken::Writing(_)) => said.await,
+            gone => gone,
+        }
+    }
+}
+
+/// Hands on what comes until it ends, and then the end.
+async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> Result<(), Broken> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let length = from.read(&mut buffer).await.map_err(Broken::Reading)?;
+        if length == 0 {
+            return to.shutdown().await.map_err(Broken::Writing);
+        }
+        to.write_all(&buffer[..length]).await.map_err(Broken::Writing)?;
+        to.flush().await.map_err(Broken::Writing)?;
     }
 }
 
@@ -95,8 +138,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use super::*;
 
     #[tokio::test]
@@ -126,6 +167,29 @@ mod tests {
         drop(far);
         near.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "the last word");
+        carried.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_last_word_of_a_runtime_that_is_gone_is_heard_by_a_caller_that_talks_on() {
+        let ((caller, mut near), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        far.write_all(b"the last word").await.unwrap();
+        drop(far);
+        near.write_all(b"and another thing").await.unwrap();
+        let carried = tokio::spawn(carry(caller, runtime, Duration::from_secs(60), CancellationToken::new()));
+        let mut text = String::new();
+        near.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "the last word");
+        carried.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_is_gone_ends_it() {
+        let ((caller, near), (runtime, mut far)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let carried = tokio::spawn(carry(caller, runtime, Duration::from_secs(60), CancellationToken::new()));
+        drop(near);
+        assert_eq!(far.read(&mut [0; 2]).await.unwrap(), 0);
+        far.write_all(b"to nobody").await.unwrap();
         carried.await.unwrap();
     }
 }
