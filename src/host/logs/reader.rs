@@ -96,35 +96,60 @@ impl LogReader {
 
     /// Takes notice of files that came up since. To be called whenever names in the directory changed.
     pub fn look(&mut self) -> io::Result<()> {
+        self.take_rotated()?;
+        loop {
+            let log = self.find(&self.name)?;
+            // A rotation meanwhile has put a file before the one that was just opened, or renamed that.
+            if !self.take_rotated()? {
+                log.into_iter().for_each(|file| self.hold(file));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells whether there were any new ones.
+    fn take_rotated(&mut self) -> io::Result<bool> {
+        let mut any = false;
         for name in self.rotated()? {
             if name <= self.newest {
                 continue;
             }
-            self.take(&name)?;
+            if let Some(file) = self.find(&name)? {
+                self.hold(file);
+            }
             self.newest = name;
+            any = true;
         }
-        let name = self.name.clone();
-        self.take(&name)
+        Ok(any)
     }
 
-    fn take(&mut self, name: &str) -> io::Result<()> {
-        let Some(inode) = self.dir.inode(name)? else { return Ok(()) };
-        let held = self.current.iter().chain(&self.waiting).any(|f| f.inode == inode);
-        if held {
-            return Ok(());
+    /// The file of that name, unless it is gone or held already.
+    fn find(&self, name: &str) -> io::Result<Option<LogFile>> {
+        let Some(inode) = self.dir.inode(name)? else { return Ok(None) };
+        if self.holds(inode) {
+            return Ok(None);
         }
         match self.dir.open(name) {
-            Ok(file) => {
-                if self.waiting.len() == MOST_WAITING {
-                    tracing::warn!(log = %self.dir.path().join(&self.name).display(), "a reader is too slow and loses a rotated log");
-                    self.waiting.pop_front();
-                }
-                self.waiting.push_back(file);
-                Ok(())
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    fn holds(&self, inode: u64) -> bool {
+        self.current.iter().chain(&self.waiting).any(|f| f.inode == inode)
+    }
+
+    fn hold(&mut self, file: LogFile) {
+        // The name may have come to mean another file between the look at it and its opening.
+        if self.holds(file.inode) {
+            return;
+        }
+        if self.waiting.len() == MOST_WAITING {
+            tracing::warn!(log = %self.dir.path().join(&self.name).display(), "a reader is too slow and loses a rotated log");
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(file);
     }
 
     fn rotated(&self) -> io::Result<Vec<String>> {
