@@ -36,35 +36,43 @@ fn trim() {
     }
 }
 
-#[allow(unsafe_code)] // The range is mapped from a file and holds nothing but what that file says, so nothing is lost.
+#[allow(unsafe_code)] // The program or a library of its lies there unchanged, and for as long as it runs, so nothing is lost.
 fn drop_pages(range: Range<usize>) {
     let start = std::ptr::with_exposed_provenance_mut(range.start);
     let _ = unsafe { rustix::mm::madvise(start, range.len(), rustix::mm::Advice::LinuxDontNeed) };
 }
 
-/// The mappings that are exactly what is in their files: nobody may write to them, and nobody has, as the loader does
-/// where addresses have to be filled in.
+/// The parts of the program and its libraries that are exactly what is in their files: nobody may write to them, and nobody
+/// has, as the loader does where addresses have to be filled in. Other files may be mapped today and something else there
+/// tomorrow; what holds code stays where it was loaded.
 fn file_pages(smaps: &str) -> Vec<Range<usize>> {
+    let loaded: Vec<&str> = smaps
+        .lines()
+        .filter_map(mapping)
+        .filter(|(_, mode, _)| *mode == "r-xp")
+        .map(|(.., path)| path)
+        .collect();
     let mut found = Vec::new();
     let mut at = None;
     for line in smaps.lines() {
-        if let Some(anonymous) = line.strip_prefix("Anonymous:") {
-            found.extend(at.take().filter(|_| anonymous.trim() == "0 kB"));
-        } else if let Some(range) = file_mapping(line) {
-            at = range;
+        if let Some((range, mode, path)) = mapping(line) {
+            let fixed = matches!(mode, "r--p" | "r-xp") && path.starts_with('/') && loaded.contains(&path);
+            at = fixed.then_some(range);
+        } else if line.strip_prefix("Anonymous:").is_some_and(|size| size.trim() == "0 kB") {
+            found.extend(at.take());
         }
     }
     found
 }
 
-/// None for a line that begins no mapping; otherwise its range, if it is a file's and read-only.
-fn file_mapping(line: &str) -> Option<Option<Range<usize>>> {
+/// Where a mapping is, what may be done there, and of which file it is; None for a line that begins none.
+fn mapping(line: &str) -> Option<(Range<usize>, &str, &str)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
     let range = address(start)?..address(end)?;
-    let permitted = words.next().is_some_and(|word| matches!(word, "r--p" | "r-xp"));
-    Some((permitted && words.nth(3).is_some_and(|path| path.starts_with('/'))).then_some(range))
+    let mode = words.next()?;
+    Some((range, mode, words.nth(3).unwrap_or_default()))
 }
 
 /// Once after each burst of changes, when it has been quiet for a while. Never while nothing happens.
@@ -99,6 +107,8 @@ Anonymous:            12 kB
 Anonymous:             0 kB
 57000000-57010000 rw-p 00000000 00:00 0                          [heap]
 Anonymous:            64 kB
+7e000000-7e010000 r--p 00000000 fe:00 77                         /var/lib/some.data
+Anonymous:             0 kB
 7f000000-7f010000 r--p 00000000 00:00 0
 Anonymous:             0 kB
 7ffd0000-7ffd4000 r--p 00000000 00:00 0                          [vvar]
