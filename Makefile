@@ -1,8 +1,17 @@
-# run, stop: a standalone node with an example pod.   test: everything.   bench: figures.   install: as a package would.
+# run, stop: a standalone node with an example pod.   check, e2e, test: loops for whoever changes something (CONTRIBUTING.md).
+# audit: the dependencies.   bench: figures.   install: as a package would.
 DESTDIR ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# With the features that the workspace's tests are built with, so that no dependency is compiled for each of them.
-AS_TESTED := --workspace
+
+# What these compile they share: the same compiler (clippy inside, see .ci/lint), the same features of dependencies
+# (--workspace), the same way of compiling.
+LOOPS := check e2e test run conformance
+$(LOOPS): export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/.ci/lint
+ifeq ($(CI),true)
+# What would make the next compilation quicker makes this one slower by a sixth.
+$(LOOPS): export CARGO_INCREMENTAL := 0
+endif
+run conformance: export KEELSON_LINT := warn
 
 .DEFAULT_GOAL := build
 include cni-plugins/Makefile.inc
@@ -15,23 +24,32 @@ build:
 run:
 	@packaging/deps.sh run
 	@echo "==> building (the first time takes a few minutes)"
-	cargo build $(AS_TESTED) --bin keelson --bin keelson-cni
+	cargo build --workspace --bin keelson --bin keelson-cni
 	@CARGO_TARGET_DIR=$(abspath $(TARGET)) CRI_SOCKET="$(CRI_SOCKET)" packaging/demo.sh start
 
 stop:
 	@CARGO_TARGET_DIR=$(abspath $(TARGET)) packaging/demo.sh stop
 
-# Clippy lints what is compiled for the tests, as it is compiled.
-test: export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/.ci/lint
-# What would make the next compilation quicker makes this one slower by a sixth.
-test: export CARGO_INCREMENTAL := 0
-test:
+# Format, lints and unit tests: minutes, and no rights but a user's.
+check:
+	@.ci/format
+	@.ci/compile
+	cargo test --workspace --lib --bins
+
+# One end-to-end suite, or the cases of it whose names contain something: make e2e SUITE=pods, make e2e SUITE=pods::grace
+e2e:
 	@packaging/deps.sh test
-	@packaging/parts.sh
-	cargo fmt --all --check
 	packaging/pause/build.sh $(TARGET)/pause
-	cargo build --workspace --all-targets
-	cargo test --workspace
+	cargo build --workspace --bins --test e2e
+	cargo test --workspace --test e2e -- $(SUITE)
+
+# Everything that this machine can do.
+test:
+	@.ci/test
+
+# Licences, sources, doubles and bans of the dependencies (deny.toml), and known advisories where they can be fetched.
+audit:
+	@.ci/audit
 
 bench: build bench-cni bench-overlay
 	cargo run --release -p keelson-tests --bin bench
@@ -40,7 +58,7 @@ bench: build bench-cni bench-overlay
 conformance:
 	@packaging/deps.sh test
 	packaging/pause/build.sh $(TARGET)/pause
-	cargo build $(AS_TESTED) --bin keelson --bin keelson-cni --bin conformance
+	cargo build --workspace --bin keelson --bin keelson-cni --bin conformance
 	FOCUS="$(FOCUS)" SKIP="$(SKIP)" AT_ONCE="$(AT_ONCE)" $(TARGET)/debug/conformance
 
 # The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.
@@ -63,4 +81,4 @@ install: build
 	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
 	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
 
-.PHONY: build run stop test bench bench-overlay conformance install
+.PHONY: build run stop check e2e test audit bench bench-overlay conformance install

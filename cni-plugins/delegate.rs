@@ -4,9 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 
-use serde_json::Value;
-
-use crate::skel::{self, Attachment, Call, CniResult, Command, Failure};
+use crate::skel::{self, Attachment, Call, CniResult, Command, Failure, Json};
 
 /// A plugin that another one hands part of its work to.
 pub enum Delegate {
@@ -53,7 +51,7 @@ impl Delegate {
         let wrong = |why: String| {
             Failure::new(Failure::DECODING, format!("{} gave no proper result", file.display()), why)
         };
-        let json: Value = serde_json::from_slice(&stdout).map_err(|e| wrong(e.to_string()))?;
+        let json: Json = serde_json::from_slice(&stdout).map_err(|e| wrong(e.to_string()))?;
         CniResult::from_json(&json, call.version).map_err(wrong)
     }
 
@@ -113,9 +111,10 @@ fn execute(file: &Path, call: &Call, command: Command) -> Result<Vec<u8>, Failur
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let told = serde_json::from_slice::<Value>(&output.stdout).ok();
-    let text = |key: &str| told.as_ref().and_then(|v| v.get(key)?.as_str()).unwrap_or_default().to_owned();
-    let code = told.as_ref().and_then(|v| v.get("code")?.as_u64()).and_then(|c| u32::try_from(c).ok());
+    let reported = serde_json::from_slice::<Json>(&output.stdout).ok();
+    let text =
+        |key: &str| reported.as_ref().and_then(|v| v.get(key)?.as_str()).unwrap_or_default().to_owned();
+    let code = reported.as_ref().and_then(|v| v.get("code")?.as_u64()).and_then(|c| u32::try_from(c).ok());
     match code {
         Some(code) => Err(Failure::new(code, text("msg"), text("details"))),
         None => Err(Failure::internal(format!(

@@ -1,9 +1,22 @@
 //! The iptables and ip6tables programs, for who needs their backend.
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::time::Duration;
 
+use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::owner::Owner;
 use crate::skel::Failure;
+
+/// Where the locks of [`take_turns`] are, and how many.
+const LOCKS: &str = "/run/keelson-cni";
+const LOCK_FILES: u8 = 64;
+/// How often a chain that is busy is tried, and how much longer each pause is than the one before.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// One of the two programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +52,7 @@ impl Iptables {
 
     /// Runs the program on the nat table, waiting for its lock.
     pub fn nat(self, args: &[&str]) -> Result<Outcome, Failure> {
-        self.output(args).map(|(outcome, _)| outcome)
+        self.output("nat", args).map(|(outcome, _)| outcome)
     }
 
     /// Makes a chain unless it is there.
@@ -73,12 +86,35 @@ impl Iptables {
 
     /// The rules of a chain as the program would take them, or nothing when there is no such chain.
     pub fn rules(self, chain: &str) -> Result<Vec<String>, Failure> {
-        let (_, text) = self.output(&["-S", chain])?;
+        let (_, text) = self.output("nat", &["-S", chain])?;
         Ok(text.lines().filter(|l| l.starts_with("-A ")).map(str::to_owned).collect())
     }
 
-    /// Removes a chain with all its rules, and the rules elsewhere that lead to it.
+    /// Adds a rule to the raw table unless it is there.
+    pub fn ensure_raw_rule(self, chain: &str, rule: &[&str]) -> Result<(), Failure> {
+        let run = |verb: &[&str]| self.output("raw", &[verb, rule].concat()).map(|(outcome, _)| outcome);
+        if run(&["-C", chain])? == Outcome::Missing {
+            run(&["-A", chain])?;
+        }
+        Ok(())
+    }
+
+    /// Removes a chain with all its rules, and the rules elsewhere that lead to it. Another program may be adding one just
+    /// then; then all of it is looked for again.
     pub fn remove_chain(self, chain: &str, entries: &[&str]) -> Result<(), Failure> {
+        let mut attempt = 1;
+        loop {
+            match self.try_remove_chain(chain, entries) {
+                Err(failure) if attempt < ATTEMPTS && is_busy(&failure) => {
+                    std::thread::sleep(PAUSE * attempt);
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_remove_chain(self, chain: &str, entries: &[&str]) -> Result<(), Failure> {
         if self.nat(&["-S", chain, "1"])? == Outcome::Missing {
             return Ok(());
         }
@@ -96,9 +132,9 @@ impl Iptables {
         self.nat(&["-X", chain]).map(drop)
     }
 
-    fn output(self, args: &[&str]) -> Result<(Outcome, String), Failure> {
+    fn output(self, table: &str, args: &[&str]) -> Result<(Outcome, String), Failure> {
         let program = self.program();
-        let output = Command::new(program).args(["-w", "-t", "nat"]).args(args).output().map_err(|e| {
+        let output = Command::new(program).args(["-w", "-t", table]).args(args).output().map_err(|e| {
             Failure::internal(format!("cannot run {program}: {e}; the iptables backend needs it"))
         })?;
         if output.status.success() {
@@ -111,7 +147,37 @@ impl Iptables {
         let missing = ["No chain/target/match by that name", "does a matching rule exist", "does not exist"];
         match looked || (removed && missing.iter().any(|m| said.contains(m))) {
             true => Ok((Outcome::Missing, String::new())),
-            false => Err(Failure::internal(format!("{program} -t nat {} failed: {said}", args.join(" ")))),
+            false => {
+                Err(Failure::internal(format!("{program} -t {table} {} failed: {said}", args.join(" "))))
+            }
+        }
+    }
+}
+
+/// The kernel's and the programs' words for a rule set that somebody else is changing, or a chain that is still led to.
+fn is_busy(failure: &Failure) -> bool {
+    ["Device or resource busy", "Resource temporarily unavailable", "Too many links"]
+        .iter()
+        .any(|words| failure.msg.contains(words))
+}
+
+/// Waits for programs that an earlier call for the same container started and did not live to wait for, and keeps later
+/// calls waiting for those of this one. A plugin that is killed leaves its iptables program running: without this, that
+/// one adds its chain after DEL has looked for it.
+///
+/// The lock is held by the open file, which programs started meanwhile share, until the last of them is gone. It is one
+/// of a few files, chosen by the owner; two owners that share one take turns. Where there is no place for them, it is
+/// done without.
+pub fn take_turns(owner: &Owner) -> Option<OwnedFd> {
+    let _ = std::fs::create_dir(LOCKS);
+    let path = format!("{LOCKS}/iptables.{}", owner.bucket(LOCK_FILES));
+    // Without CLOEXEC, so that programs inherit it.
+    let flags = OFlags::RDONLY | OFlags::CREATE;
+    let file = fs::open(path, flags, Mode::from_raw_mode(0o600)).ok()?;
+    loop {
+        match fs::flock(&file, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            locked => return locked.ok().map(|()| file),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Plugin for Loopback {
         let mut ips = Vec::new();
         for family in [Family::V4, Family::V6] {
             let addresses = addr::list(&mut socket, &lo, family)?;
-            if let Some(foreign) = addresses.iter().find(|a| !a.net.addr.is_loopback()) {
+            if let Some(foreign) = addresses.iter().find(|a| !a.net.ip().is_loopback()) {
                 return Err(Failure::internal(format!(
                     "{NAME} has the address {}, which is not a loopback one",
                     foreign.net

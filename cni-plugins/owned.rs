@@ -32,15 +32,22 @@ pub struct OwnedChain {
     pub rules: Vec<Rule>,
 }
 
+/// What all owners share.
+pub struct Base {
+    /// One of its chains, by which it is known to be there; the table alone may be somebody else's making.
+    pub chain: &'static str,
+    /// Adds the table and all of it.
+    pub add: fn(&mut Batch),
+}
+
 /// How often a change is tried again because somebody else changed the rule set in between.
 const ATTEMPTS: usize = 20;
 
-/// Makes the chains, in place of what the owner had. `base` adds the table with all that owners share, and
-/// is called when it is missing. An element that leads elsewhere is redirected: the last one wins.
+/// Makes the chains, in place of what the owner had, and the base where it is missing. An element that leads elsewhere is redirected: the last one wins.
 pub fn install(
     socket: &mut Socket,
     table: Table,
-    base: fn(&mut Batch),
+    base: &Base,
     owner: &Owner,
     chains: &[OwnedChain],
 ) -> Result<()> {
@@ -57,9 +64,9 @@ pub fn install(
     retry(|| {
         let generation = nft::generation(socket)?;
         let mut batch = Batch::new();
-        let fresh = !nft::table_exists(socket, table)?;
+        let fresh = !nft::chain_exists(socket, table, base.chain)?;
         if fresh {
-            base(&mut batch);
+            (base.add)(&mut batch);
         }
         for chain in chains {
             if !fresh {
@@ -164,7 +171,7 @@ fn remove_rules(socket: &mut Socket, batch: &mut Batch, table: Table, chain: &st
 
 /// The front of a rule's comment: the map, and the key in hexadecimal.
 fn filed(element: &Element) -> String {
-    let key: String = element.key.iter().map(|b| format!("{b:02x}")).collect();
+    let key = keelson_kit::hex::encode(&element.key);
     format!("{}/{key}", element.map)
 }
 

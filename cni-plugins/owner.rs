@@ -3,6 +3,7 @@
 //! Names are derived from the owner alone, so DEL finds what ADD made with nothing but its environment and
 //! the network's name. Some names are the reference plugins', so that either can clean up after the other.
 
+use keelson_kit::hex;
 use sha2::{Digest, Sha512};
 
 use crate::skel::{Attachment, Call, ValidAttachment};
@@ -24,7 +25,7 @@ impl Owner {
         }
     }
 
-    /// The owner that GC is told to keep.
+    /// The owner that GC has to keep.
     pub fn kept(network: &str, at: &ValidAttachment) -> Self {
         Owner { network: network.to_owned(), container: at.container.clone(), ifname: at.ifname.clone() }
     }
@@ -39,7 +40,12 @@ impl Owner {
 
     /// The name of the owner's chain in a table of ours. It starts with [`network_prefix`].
     pub fn chain(&self, prefix: &str) -> String {
-        format!("{}{}", network_prefix(prefix, &self.network), hex(&self.hash()[..10]))
+        format!("{}{}", network_prefix(prefix, &self.network), hex::encode(&self.hash()[..10]))
+    }
+
+    /// One of so many numbers, the same for the same owner.
+    pub fn bucket(&self, count: u8) -> u8 {
+        self.hash()[63] % count
     }
 
     /// What is shown beside a rule. The part in front is what the rule is filed under.
@@ -56,28 +62,34 @@ impl Owner {
 /// What the chains of all owners on a network start with.
 pub fn network_prefix(prefix: &str, network: &str) -> String {
     let hash: [u8; 64] = Sha512::digest(network.as_bytes()).into();
-    format!("{prefix}-{}-", hex(&hash[..5]))
+    format!("{prefix}-{}-", hex::encode(&hash[..5]))
 }
 
 /// The reference plugins' name for an iptables chain: a prefix filled up with a hash, 28 characters long.
 pub fn reference_chain(prefix: &str, network: &str, container: &str) -> String {
     let hash: [u8; 64] = Sha512::digest(format!("{network}{container}").as_bytes()).into();
-    let mut name = format!("CNI-{prefix}{}", hex(&hash));
+    let mut name = format!("CNI-{prefix}{}", hex::encode(hash));
     name.truncate(28);
     name
 }
 
-/// The start of the comment that the reference plugins put on their nf_tables masquerading rules.
+/// The comment that the reference plugins put on their nf_tables masquerading rules. They find them by what is before the
+/// first comma; the rest is for people.
 pub fn reference_masquerade_comment(owner: &Owner) -> String {
-    let short = |text: &str| {
-        let hash: [u8; 64] = Sha512::digest(text.as_bytes()).into();
-        hex(&hash[..8])
-    };
-    format!("{}-{}", short(&owner.network), short(&format!("{}:{}", owner.ifname, owner.container)))
+    let Owner { network, container, ifname } = owner;
+    let instance = short_hash(&format!("{ifname}:{container}"));
+    let of_network = reference_masquerade_network(network);
+    format!("{of_network}-{instance}, net: {network}, if: {ifname}, id: {container}")
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+/// What the comments of all owners on a network start with.
+pub fn reference_masquerade_network(network: &str) -> String {
+    short_hash(network)
+}
+
+fn short_hash(text: &str) -> String {
+    let hash: [u8; 64] = Sha512::digest(text.as_bytes()).into();
+    hex::encode(&hash[..8])
 }
 
 #[cfg(test)]

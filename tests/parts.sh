@@ -2,6 +2,7 @@
 # Builds the real parts that the tests and benches run against, once, into a cache keyed by version.
 #
 #   tests/parts.sh PART...   builds what is missing and prints the directory of each part
+#   tests/parts.sh --where PART...   the same without building: fails where one is missing
 #   tests/parts.sh --list    lists the parts with their versions and where they are
 #
 # A part that is given by hand is not built: KUBEBUILDER_ASSETS, or a binary of the right name and
@@ -159,6 +160,15 @@ given() { # a directory that already has the part, from outside
 
 if [ "${1:-}" = --list ]; then
   for p in $ALL; do d=$(given "$p" || where "$p"); printf '%-26s %-9s %s\n' "$p" "$(version_of "$p")" "$([ -d "$d" ] && echo "$d" || echo '(not built)')"; done
+  exit 0
+fi
+if [ "${1:-}" = --where ]; then
+  shift
+  for p in "$@"; do
+    version_of "$p" >/dev/null || exit 2
+    d=$(given "$p" || where "$p"); [ -d "$d" ] || exit 3
+    echo "$d"
+  done
   exit 0
 fi
 mkdir -p "$CACHE"

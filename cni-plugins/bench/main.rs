@@ -5,8 +5,10 @@
 //! Timings on shared machines drift, so what counts is the ratio. Every measurement has a second point with
 //! ten times the leases, to show how cost grows.
 
+mod counts;
 mod table;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use keelson_netkit::NetNs;
-use table::{Row, Samples};
+use table::{Cell, Row, Samples};
 
 /// What is tried.
 struct Scenario {
@@ -29,6 +31,14 @@ struct Scenario {
 struct Contender {
     label: &'static str,
     plugins: PathBuf,
+}
+
+/// One call of a plugin.
+struct Call<'a> {
+    command: &'static str,
+    round: usize,
+    container: &'a NetNs,
+    conf: &'a str,
 }
 
 fn main() -> ExitCode {
@@ -46,14 +56,18 @@ fn bench() -> io::Result<()> {
     let ours = args.next().ok_or_else(|| io::Error::other("give the directory of our plugins"))?;
     let reference = args.next().filter(|dir| dir.join("bridge").is_file());
     let rounds = args.next().and_then(|n| n.to_str()?.parse().ok()).unwrap_or(30);
-    let mut contenders = vec![Contender { label: "ours", plugins: fs::canonicalize(ours)? }];
+    let work = std::env::temp_dir().join(format!("bench-cni-{}", std::process::id()));
+    fs::create_dir_all(&work)?;
+    let mut contenders = Vec::new();
     match reference {
-        Some(dir) => contenders.insert(0, Contender { label: "reference", plugins: fs::canonicalize(dir)? }),
+        Some(dir) => contenders.push(Contender { label: "reference", plugins: fs::canonicalize(dir)? }),
         None => writeln!(
             io::stdout(),
-            "The reference plugins are missing, so there are no ratios: tests/parts.sh cni-reference builds them."
+            "The reference plugins are missing: tests/parts.sh cni-reference builds them."
         )?,
     }
+    contenders.extend(earlier(&work)?);
+    contenders.push(Contender { label: "ours", plugins: fs::canonicalize(ours)? });
     let host = NetNs::anonymous().map_err(io::Error::other)?;
     rustix::thread::move_into_link_name_space(host.fd(), None)?;
     let few = rounds.min(12);
@@ -65,17 +79,31 @@ fn bench() -> io::Result<()> {
     ];
     let mut rows = Vec::new();
     for scenario in &scenarios {
-        rows.extend(measure(scenario, &contenders)?);
+        rows.extend(measure(scenario, &contenders, &work)?);
     }
-    table::print(&rows)?;
+    let counted = &scenarios[..2];
+    for scenario in counted {
+        rows.extend(count(scenario, &contenders, &work)?);
+    }
+    fs::remove_dir_all(&work)?;
+    table::print(&contenders.iter().map(|c| c.label).collect::<Vec<_>>(), &rows)?;
     let size = fs::metadata(contenders.last().map(|c| c.plugins.join("bridge")).unwrap_or_default())?.len();
     writeln!(io::stdout(), "\nexecutable: {:.2} MB for all plugins", size as f64 / 1e6)
 }
 
+/// An earlier build: BENCH_BESIDE names a directory with its keelson-cni.
+fn earlier(work: &Path) -> io::Result<Option<Contender>> {
+    let Some(dir) = std::env::var_os("BENCH_BESIDE").map(PathBuf::from) else { return Ok(None) };
+    let (program, plugins) = (fs::canonicalize(dir.join("keelson-cni"))?, work.join("earlier-plugins"));
+    fs::create_dir(&plugins)?;
+    for name in ["bridge", "host-local"] {
+        std::os::unix::fs::symlink(&program, plugins.join(name))?;
+    }
+    Ok(Some(Contender { label: "earlier", plugins }))
+}
+
 /// Takes turns: each round is an ADD and a DEL of every contender, with a container of its own.
-fn measure(scenario: &Scenario, contenders: &[Contender]) -> io::Result<Vec<Row>> {
-    let work = std::env::temp_dir().join(format!("bench-cni-{}", std::process::id()));
-    fs::create_dir_all(&work)?;
+fn measure(scenario: &Scenario, contenders: &[Contender], work: &Path) -> io::Result<Vec<Row>> {
     let mut samples: Vec<(Samples, Samples)> = contenders.iter().map(|_| Default::default()).collect();
     for (i, contender) in contenders.iter().enumerate() {
         hold(&work.join(contender.label), i, scenario.leases)?;
@@ -83,22 +111,53 @@ fn measure(scenario: &Scenario, contenders: &[Contender]) -> io::Result<Vec<Row>
     // One round more than counted: it makes the bridges and finds the leases for the first time.
     for round in 0..=scenario.rounds {
         for (i, contender) in contenders.iter().enumerate() {
-            let conf = configuration(&work, contender.label, i, scenario.masquerade);
-            let container = NetNs::anonymous().map_err(io::Error::other)?;
-            let add = call(contender, "ADD", round, &container, &conf)?;
-            let del = call(contender, "DEL", round, &container, &conf)?;
+            let conf = configuration(work, contender.label, i, scenario.masquerade);
+            let container = &NetNs::anonymous().map_err(io::Error::other)?;
+            let add = call(contender, &Call { command: "ADD", round, container, conf: &conf }, &[])?;
+            let del = call(contender, &Call { command: "DEL", round, container, conf: &conf }, &[])?;
             if round > 0 {
                 samples[i].0.push(add);
                 samples[i].1.push(del);
             }
         }
     }
-    fs::remove_dir_all(&work)?;
+    for contender in contenders {
+        fs::remove_dir_all(work.join(contender.label))?;
+    }
     let row = |command: &str, pick: fn(&(Samples, Samples)) -> &Samples| Row {
         what: format!("{command} {}", scenario.name),
-        samples: contenders.iter().zip(&samples).map(|(c, s)| (c.label, pick(s).clone())).collect(),
+        cells: samples.iter().map(|s| Cell::Times(pick(s).clone())).collect(),
     };
     Ok(vec![row("ADD", |s| &s.0), row("DEL", |s| &s.1)])
+}
+
+/// One ADD and one DEL of every contender under each counter, after one of each that makes the bridge.
+fn count(scenario: &Scenario, contenders: &[Contender], work: &Path) -> io::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for counter in counts::counters(work) {
+        let mut cells = (Vec::new(), Vec::new());
+        for (i, contender) in contenders.iter().enumerate() {
+            let conf = &configuration(work, contender.label, i, scenario.masquerade);
+            for (round, prefix) in [&[][..], &counter.prefix].into_iter().enumerate() {
+                let container = &NetNs::anonymous().map_err(io::Error::other)?;
+                for (command, cells) in [("ADD", &mut cells.0), ("DEL", &mut cells.1)] {
+                    // A counter that a contender does not run under counts nothing.
+                    let called = call(contender, &Call { command, round, container, conf }, prefix);
+                    if round == 1 {
+                        cells.push(Cell::Count(counter.take().filter(|_| called.is_ok())));
+                    } else {
+                        called?;
+                    }
+                }
+            }
+        }
+        let row = |command: &str, cells| Row {
+            what: format!("{} of {command} {}", counter.what, scenario.name),
+            cells,
+        };
+        rows.extend([row("ADD", cells.0), row("DEL", cells.1)]);
+    }
+    Ok(rows)
 }
 
 /// Leases as they are after many containers were added, in the files that both implementations use.
@@ -128,33 +187,38 @@ fn configuration(work: &Path, label: &str, network: usize, masquerade: bool) -> 
     )
 }
 
-fn call(
-    contender: &Contender,
-    command: &str,
-    round: usize,
-    container: &NetNs,
-    conf: &str,
-) -> io::Result<Duration> {
+/// Calls the plugin, by way of the program in `prefix` if there is one.
+fn call(contender: &Contender, call: &Call, prefix: &[OsString]) -> io::Result<Duration> {
+    let plugin = contender.plugins.join("bridge");
+    let mut command = match prefix.split_first() {
+        Some((program, options)) => {
+            let mut command = Command::new(program);
+            command.args(options).arg(plugin);
+            command
+        }
+        None => Command::new(plugin),
+    };
     let began = Instant::now();
-    let mut child = Command::new(contender.plugins.join("bridge"))
-        .env("CNI_COMMAND", command)
-        .env("CNI_CONTAINERID", format!("bench-{round}"))
-        .env("CNI_NETNS", format!("/proc/{}/fd/{}", std::process::id(), container.fd().as_raw_fd()))
+    let mut child = command
+        .env("CNI_COMMAND", call.command)
+        .env("CNI_CONTAINERID", format!("bench-{}", call.round))
+        .env("CNI_NETNS", format!("/proc/{}/fd/{}", std::process::id(), call.container.fd().as_raw_fd()))
         .env("CNI_IFNAME", "eth0")
         .env("CNI_PATH", &contender.plugins)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(conf.as_bytes())?;
+        stdin.write_all(call.conf.as_bytes())?;
     }
     let output = child.wait_with_output()?;
     let took = began.elapsed();
     match output.status.success() {
         true => Ok(took),
         false => Err(io::Error::other(format!(
-            "{} {command} failed: {}",
+            "{} {} failed: {}",
             contender.label,
+            call.command,
             String::from_utf8_lossy(&output.stdout)
         ))),
     }

@@ -1,4 +1,4 @@
-//! Samples and how they are shown.
+//! Samples and counts, and how they are shown: a column for each contender, and how ours compares to each of the others.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -6,10 +6,16 @@ use std::time::Duration;
 #[derive(Default, Clone)]
 pub struct Samples(Vec<Duration>);
 
-/// One line: a measurement of every contender, the reference first if it is there.
+/// One line: a measurement of every contender, in the order of the columns.
 pub struct Row {
     pub what: String,
-    pub samples: Vec<(&'static str, Samples)>,
+    pub cells: Vec<Cell>,
+}
+
+pub enum Cell {
+    Times(Samples),
+    /// None where this machine cannot count it.
+    Count(Option<u64>),
 }
 
 impl Samples {
@@ -26,21 +32,48 @@ impl Samples {
     }
 }
 
-pub fn print(rows: &[Row]) -> io::Result<()> {
+impl Cell {
+    fn text(&self) -> String {
+        match self {
+            Cell::Times(samples) => format!("{:.1} / {:.1} ms", samples.quantile(0.5), samples.quantile(0.9)),
+            Cell::Count(Some(count)) => count.to_string(),
+            Cell::Count(None) => "-".into(),
+        }
+    }
+
+    /// What is compared: the median, or the count.
+    fn value(&self) -> Option<f64> {
+        match self {
+            Cell::Times(samples) => Some(samples.quantile(0.5)),
+            Cell::Count(count) => count.map(|n| n as f64),
+        }
+    }
+}
+
+/// Ours is the last column.
+pub fn print(labels: &[&str], rows: &[Row]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{:<32} {:>24} {:>24} {:>8}", "", "reference p50 / p90 ms", "ours p50 / p90 ms", "ratio")?;
+    write!(out, "{:<40}", "times are p50 / p90")?;
+    for label in labels {
+        write!(out, " {label:>20}")?;
+    }
+    let (_, others) = labels.split_last().unwrap_or((&"", &[]));
+    for other in others {
+        write!(out, " {:>14}", format!("to {other}"))?;
+    }
+    writeln!(out)?;
     for row in rows {
-        let show = |label: &str| {
-            let found = row.samples.iter().find(|(l, _)| *l == label);
-            found.map(|(_, s)| (s.quantile(0.5), s.quantile(0.9)))
-        };
-        let text = |v: Option<(f64, f64)>| v.map_or("-".to_owned(), |(a, b)| format!("{a:.1} / {b:.1}"));
-        let (reference, ours) = (show("reference"), show("ours"));
-        let ratio = match (reference, ours) {
-            (Some((theirs, _)), Some((ours, _))) => format!("{:.2}", ours / theirs),
-            _ => "-".to_owned(),
-        };
-        writeln!(out, "{:<32} {:>24} {:>24} {:>8}", row.what, text(reference), text(ours), ratio)?;
+        write!(out, "{:<40}", row.what)?;
+        for cell in &row.cells {
+            write!(out, " {:>20}", cell.text())?;
+        }
+        let ours = row.cells.last().and_then(Cell::value);
+        for other in row.cells.iter().take(others.len()) {
+            let ratio =
+                ours.zip(other.value()).map_or("-".into(), |(own, other)| format!("{:.2}", own / other));
+            write!(out, " {ratio:>14}")?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

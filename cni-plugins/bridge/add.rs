@@ -4,7 +4,7 @@ use keelson_netkit::link::{self, Link};
 use keelson_netkit::{NetNs, Socket};
 
 use super::conf::{BridgeConf, MasqueradeBackend};
-use super::{container, gateway, masquerade, masquerade_iptables, plan, port, spoof};
+use super::{container, gateway, masquerade, masquerade_iptables, masquerade_reference, plan, port, spoof};
 use crate::delegate::Delegate;
 use crate::owner::Owner;
 use crate::skel::{Attachment, Call, CniResult, Dns, Failure, Interface};
@@ -75,11 +75,11 @@ fn attach(work: &mut Work<'_>, ipam: Option<&Delegate>, made: &mut Made) -> Resu
         container::configure(work.netns, &mut work.inside, &inner, &work.conf, &result)?;
         vlan = gateway::ensure(&mut work.host, &bridge, &work.conf, &gateways)?;
         masquerade(work, &result, made)?;
-        if result.ips.iter().any(|ip| !ip.address.is_v4()) {
+        if result.ips.iter().any(|ip| !ip.address.is_ipv4()) {
             container::settle(&mut work.inside, &inner, &work.conf)?;
         }
     } else if work.conf.container_interface {
-        port::carry_out(&mut work.inside, vec![link::set_up(&inner)])?;
+        work.inside.call(link::set_up(&inner))?;
     }
 
     let port = match work.conf.container_interface {
@@ -102,7 +102,7 @@ fn attach(work: &mut Work<'_>, ipam: Option<&Delegate>, made: &mut Made) -> Resu
 }
 
 fn addresses(work: &Work<'_>, ipam: &Delegate, made: &mut Made) -> Result<CniResult, Failure> {
-    // A foreign plugin that failed may have kept something, so it is told to let go. Ours never does.
+    // A foreign plugin that failed may have kept something, so it is asked to let go. Ours never does.
     made.addresses = matches!(ipam, Delegate::Foreign(_));
     let result = ipam.add(work.call, work.at)?;
     made.addresses = true;
@@ -117,12 +117,13 @@ fn masquerade(work: &Work<'_>, result: &CniResult, made: &mut Made) -> Result<()
     let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
     made.masquerading = true;
     match backend {
-        MasqueradeBackend::Nftables => masquerade::set_up(&work.owner, &nets),
+        MasqueradeBackend::Own => masquerade::set_up(&work.owner, &nets),
+        MasqueradeBackend::Nftables => masquerade_reference::set_up(&work.owner, &nets),
         MasqueradeBackend::Iptables => masquerade_iptables::set_up(&work.owner, &nets),
     }
 }
 
-/// Undoes what was made, newest first. The failure that led here is the one to be told.
+/// Undoes what was made, newest first. The failure that led here is the one to be reported.
 fn undo(work: &mut Work<'_>, ipam: Option<&Delegate>, made: &Made) {
     if let Some(port) = &made.port {
         let _ = link::delete(&mut work.host, port);

@@ -1,5 +1,6 @@
 //! CHECK: is what ADD made still there?
 
+use keelson_kit::cidr;
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link};
 use keelson_netkit::route;
@@ -29,14 +30,14 @@ pub fn check(call: &Call, at: &Attachment) -> Result<(), Failure> {
 
 fn check_bridge(host: &mut Socket, conf: &BridgeConf, result: &CniResult) -> Result<Link, Failure> {
     let name = conf.bridge.as_str();
-    let told = result.interfaces.iter().find(|i| i.name == name && i.sandbox.is_empty());
-    let Some(told) = told else {
+    let reported = result.interfaces.iter().find(|i| i.name == name && i.sandbox.is_empty());
+    let Some(reported) = reported else {
         return Err(Failure::check(format!("the previous result has no bridge {name} on the host")));
     };
     let Some(bridge) = link::find(host, name)?.filter(|l| l.is_kind("bridge")) else {
         return Err(Failure::check(format!("there is no bridge {name}")));
     };
-    same_mac(told, &bridge)?;
+    same_mac(reported, &bridge)?;
     if (bridge.promiscuity != 0) != conf.promiscuous {
         return Err(Failure::check(format!(
             "bridge {name} has promiscuity {}, \"promiscMode\" is {}",
@@ -53,8 +54,8 @@ fn check_container(
     result: &CniResult,
 ) -> Result<Link, Failure> {
     let name = at.ifname.as_str();
-    let told = result.interfaces.iter().find(|i| i.name == name && i.sandbox == call.netns_path);
-    let Some(told) = told else {
+    let reported = result.interfaces.iter().find(|i| i.name == name && i.sandbox == call.netns_path);
+    let Some(reported) = reported else {
         return Err(Failure::check(format!(
             "the previous result has no interface {name} in {}",
             call.netns_path
@@ -66,7 +67,7 @@ fn check_container(
     if !inner.is_kind("veth") {
         return Err(Failure::check(format!("{name} in {} is not a veth", call.netns_path)));
     }
-    same_mac(told, &inner)?;
+    same_mac(reported, &inner)?;
     Ok(inner)
 }
 
@@ -79,13 +80,13 @@ fn check_port(
     conf: &BridgeConf,
     at: &Attachment,
 ) -> Result<(), Failure> {
-    for told in result.interfaces.iter().filter(|i| i.sandbox.is_empty() && i.name != bridge.name) {
-        let Some(port) = link::find(host, &told.name)?.filter(|l| l.is_kind("veth")) else { continue };
+    for reported in result.interfaces.iter().filter(|i| i.sandbox.is_empty() && i.name != bridge.name) {
+        let Some(port) = link::find(host, &reported.name)?.filter(|l| l.is_kind("veth")) else { continue };
         if port.peer == Some(inner.index)
             && inner.peer == Some(port.index)
             && port.master == Some(bridge.index)
         {
-            return same_mac(told, &port);
+            return same_mac(reported, &port);
         }
     }
     Err(Failure::check(format!("bridge {} has no port that leads to {}", conf.bridge, at.ifname)))
@@ -103,9 +104,9 @@ fn check_addresses(inside: &mut Socket, inner: &Link, result: &CniResult) -> Res
 
 fn check_routes(inside: &mut Socket, netns: &NetNs, result: &CniResult) -> Result<(), Failure> {
     for wanted in &result.routes {
-        let present = route::list(inside, Family::of(wanted.dst.addr))?;
+        let present = route::list(inside, Family::of(wanted.dst.ip()))?;
         let matches = |r: &&route::Route| {
-            r.dst.network() == wanted.dst.network()
+            cidr::truncated(r.dst) == cidr::truncated(wanted.dst)
                 && wanted.gw.is_none_or(|gw| r.gateway == Some(gw))
                 && wanted.table.is_none_or(|table| table == 0 || r.table == Some(table))
         };
@@ -121,10 +122,10 @@ fn check_routes(inside: &mut Socket, netns: &NetNs, result: &CniResult) -> Resul
     Ok(())
 }
 
-fn same_mac(told: &Interface, found: &Link) -> Result<(), Failure> {
+fn same_mac(reported: &Interface, found: &Link) -> Result<(), Failure> {
     let mac = found.mac.map(|m| m.to_string()).unwrap_or_default();
-    if told.mac.is_empty() || told.mac == mac {
+    if reported.mac.is_empty() || reported.mac == mac {
         return Ok(());
     }
-    Err(Failure::check(format!("{} has the MAC {mac}, ADD gave it {}", found.name, told.mac)))
+    Err(Failure::check(format!("{} has the MAC {mac}, ADD gave it {}", found.name, reported.mac)))
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use keelson_netkit::{IfName, Mac};
 use serde::Deserialize;
 
-use crate::skel::{Call, Dns, Failure, decode, parse_args};
+use crate::skel::{Call, Dns, Failure, decode, decode_readable, parse_args};
 
-/// Checked options.
+/// Checked options, one field for each that the reference plugin documents and that is acted on.
 #[derive(Debug, Clone)]
 pub struct BridgeConf {
     pub bridge: IfName,
@@ -33,6 +33,9 @@ pub struct BridgeConf {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MasqueradeBackend {
+    /// The default: nf_tables, in a table of our own.
+    Own,
+    /// nf_tables, in the reference plugins' table.
     Nftables,
     Iptables,
 }
@@ -55,6 +58,7 @@ impl Vlans {
     }
 }
 
+/// The options as written: one field for each key of the reference plugin's configuration.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Written {
@@ -119,17 +123,7 @@ impl BridgeConf {
             None => None,
         };
         let bridge = written.bridge.as_deref().unwrap_or("cni0");
-        let masquerade = match (written.ip_masq, written.ip_masq_backend.as_deref()) {
-            (_, Some(other)) if other != "nftables" && other != "iptables" => {
-                return Err(wrong(
-                    "ipMasqBackend",
-                    format!("{other:?} is unknown; nftables or iptables is expected"),
-                ));
-            }
-            (false, _) => None,
-            (true, Some("iptables")) => Some(MasqueradeBackend::Iptables),
-            (true, _) => Some(MasqueradeBackend::Nftables),
-        };
+        let backend = backend(written.ip_masq_backend.as_deref()).map_err(|e| wrong("ipMasqBackend", e))?;
         let mtu =
             u32::try_from(written.mtu).map_err(|_| wrong("mtu", format!("{} is no MTU", written.mtu)))?;
         Ok(BridgeConf {
@@ -137,7 +131,7 @@ impl BridgeConf {
             is_gateway: written.is_gateway || written.is_default_gateway,
             is_default_gateway: written.is_default_gateway,
             force_address: written.force_address,
-            masquerade,
+            masquerade: written.ip_masq.then_some(backend),
             mtu: Some(mtu).filter(|mtu| *mtu > 0),
             hairpin: written.hairpin_mode,
             promiscuous: written.promisc_mode,
@@ -169,6 +163,36 @@ impl BridgeConf {
             ));
         }
         Ok(())
+    }
+}
+
+/// What DEL needs, read from whatever of the configuration can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    pub masquerade: Option<MasqueradeBackend>,
+    pub mac_spoof_check: bool,
+    pub ipam: Option<String>,
+}
+
+impl Release {
+    pub fn load(call: &Call) -> Self {
+        let written: Written = decode_readable(&call.conf);
+        // A backend that is unknown here made nothing that could be known.
+        let backend = backend(written.ip_masq_backend.as_deref()).unwrap_or(MasqueradeBackend::Own);
+        Release {
+            masquerade: written.ip_masq.then_some(backend),
+            mac_spoof_check: written.macspoofchk,
+            ipam: Some(written.ipam.r#type).filter(|kind| !kind.is_empty()),
+        }
+    }
+}
+
+fn backend(written: Option<&str>) -> Result<MasqueradeBackend, String> {
+    match written {
+        None => Ok(MasqueradeBackend::Own),
+        Some("nftables") => Ok(MasqueradeBackend::Nftables),
+        Some("iptables") => Ok(MasqueradeBackend::Iptables),
+        Some(other) => Err(format!("{other:?} is unknown; nftables or iptables is expected")),
     }
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::skel::{CniVersion, Env, NetworkName};
+use crate::skel::{CniVersion, Env, Json, NetworkName};
 
 fn load(change: Value, args: &str) -> Result<BridgeConf, Failure> {
     let mut conf = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge"});
@@ -11,7 +11,7 @@ fn load(change: Value, args: &str) -> Result<BridgeConf, Failure> {
     BridgeConf::load(&Call {
         version: CniVersion::V100,
         network: NetworkName::parse("net").unwrap(),
-        conf: conf.as_object().unwrap().clone(),
+        conf: Json::deserialize(&conf).unwrap(),
         stdin: Vec::new(),
         netns_path: String::new(),
         netns: None,

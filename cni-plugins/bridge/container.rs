@@ -8,7 +8,6 @@ use keelson_netkit::{NetNs, Socket, route, sysctl};
 
 use super::conf::BridgeConf;
 use super::plan;
-use super::port::carry_out;
 use crate::skel::{CniResult, Failure};
 
 /// How long duplicate address detection may take.
@@ -23,12 +22,12 @@ pub fn configure(
     conf: &BridgeConf,
     result: &CniResult,
 ) -> Result<(), Failure> {
-    let v6 = result.ips.iter().any(|ip| !ip.address.is_v4());
+    let v6 = result.ips.iter().any(|ip| !ip.address.is_ipv4());
     netns.run(|| settings(&link.name, conf, v6))?;
     let mut requests: Vec<_> = result.ips.iter().map(|ip| addr::add(link, ip.address)).collect();
     requests.push(link::set_up(link));
     requests.extend(plan::routes(result, link.index).iter().map(route::add_beside));
-    carry_out(socket, requests)
+    Ok(socket.call_all(requests)?)
 }
 
 /// Waits until no IPv6 address of the link is tentative any more.

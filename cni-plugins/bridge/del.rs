@@ -2,14 +2,14 @@
 
 use keelson_netkit::{Socket, link};
 
-use super::conf::{BridgeConf, MasqueradeBackend};
+use super::conf::{MasqueradeBackend, Release};
 use super::{masquerade, masquerade_iptables, spoof};
 use crate::delegate::Delegate;
 use crate::owner::Owner;
 use crate::skel::{Attachment, Call, Failure};
 
 pub fn del(call: &Call, at: &Attachment) -> Result<(), Failure> {
-    let conf = BridgeConf::load(call)?;
+    let conf = Release::load(call);
     let owner = Owner::new(call, at);
     let mut failures = Vec::new();
     // The kernel finishes the removal of rules in the background, and makes whoever closes a netfilter
@@ -30,7 +30,7 @@ pub fn del(call: &Call, at: &Attachment) -> Result<(), Failure> {
 }
 
 /// Removes the owner's rules, also when the configuration does not ask for any now.
-fn remove_rules(socket: &mut Socket, conf: &BridgeConf, owner: &Owner, failures: &mut Vec<Failure>) {
+fn remove_rules(socket: &mut Socket, conf: &Release, owner: &Owner, failures: &mut Vec<Failure>) {
     failures.extend(masquerade::tear_down(socket, owner).err().filter(|_| conf.masquerade.is_some()));
     if let Some(backend) = conf.masquerade {
         let ours = backend == MasqueradeBackend::Iptables;

@@ -1,12 +1,13 @@
 //! The bridge as the containers' gateway.
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link, VethEnd};
-use keelson_netkit::{IfName, IpNet, Mac, Socket, sysctl};
+use keelson_netkit::{IfName, Mac, Socket, sysctl};
 
 use super::conf::{BridgeConf, Vlans};
 use super::plan::{self, GatewayPlan};
-use super::port::{carry_out, configure_vlans};
+use super::port::configure_vlans;
 use crate::skel::Failure;
 
 /// Puts the gateways' addresses on the bridge, or on its interface in the containers' VLAN, and lets the
@@ -15,7 +16,7 @@ pub fn ensure(
     socket: &mut Socket,
     bridge: &Link,
     conf: &BridgeConf,
-    gateways: &[IpNet],
+    gateways: &[IpNetwork],
 ) -> Result<Option<Link>, Failure> {
     let vlan = match conf.vlans.access {
         Some(id) if !gateways.is_empty() => Some(vlan_interface(socket, bridge, id, &conf.vlans)?),
@@ -24,23 +25,28 @@ pub fn ensure(
     for gateway in gateways {
         ensure_address(socket, vlan.as_ref().unwrap_or(bridge), *gateway, conf)?;
     }
-    if gateways.iter().any(|g| g.is_v4()) {
+    if gateways.iter().any(|g| g.is_ipv4()) {
         sysctl::ensure("net/ipv4/ip_forward", "1")?;
     }
-    if gateways.iter().any(|g| !g.is_v4()) {
+    if gateways.iter().any(|g| !g.is_ipv4()) {
         sysctl::ensure("net/ipv6/conf/all/forwarding", "1")?;
     }
     Ok(vlan)
 }
 
-fn ensure_address(socket: &mut Socket, link: &Link, wanted: IpNet, conf: &BridgeConf) -> Result<(), Failure> {
-    let present = addr::list(socket, link, Family::of(wanted.addr))?;
+fn ensure_address(
+    socket: &mut Socket,
+    link: &Link,
+    wanted: IpNetwork,
+    conf: &BridgeConf,
+) -> Result<(), Failure> {
+    let present = addr::list(socket, link, Family::of(wanted.ip()))?;
     let remove =
         match plan::gateway(&present, wanted, conf.force_address, &link.name).map_err(Failure::config)? {
             GatewayPlan::Keep => return Ok(()),
             GatewayPlan::Add { remove } => remove,
         };
-    carry_out(socket, remove.into_iter().map(|old| addr::remove(link, old)).collect())?;
+    socket.call_all(remove.into_iter().map(|old| addr::remove(link, old)).collect())?;
     // The first container should not have to wait a second for its gateway.
     let add =
         if conf.duplicate_detection { addr::add(link, wanted) } else { addr::add_undetected(link, wanted) };
@@ -88,6 +94,6 @@ fn vlan_interface(socket: &mut Socket, bridge: &Link, id: u16, vlans: &Vlans) ->
     let access = Vlans { trunk: None, ..vlans.clone() };
     configure_vlans(socket, &port, &access)?;
     let made = link::get_by_name(socket, name.as_str())?;
-    carry_out(socket, vec![link::set_up(&made)])?;
+    socket.call(link::set_up(&made))?;
     Ok(made)
 }

@@ -9,7 +9,7 @@ fn an_address_s_rule_masquerades_only_what_leaves_its_network() {
         ("10.1.2.3/32", vec![255, 255, 255, 255], vec![10, 1, 2, 3]),
         ("10.1.2.3/0", vec![0, 0, 0, 0], vec![0, 0, 0, 0]),
     ] {
-        let net: IpNet = net.parse().unwrap();
+        let net: IpNetwork = net.parse().unwrap();
         let rule = leaves(net);
         let r = register(0);
         assert!(rule.contains(&Expr::And { reg: r, mask }), "{net}: {rule:?}");

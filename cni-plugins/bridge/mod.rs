@@ -8,11 +8,12 @@ mod del;
 mod gateway;
 mod masquerade;
 mod masquerade_iptables;
+mod masquerade_reference;
 mod plan;
 mod port;
 mod spoof;
 
-pub use conf::{BridgeConf, MasqueradeBackend, Vlans};
+pub use conf::{BridgeConf, MasqueradeBackend, Release, Vlans};
 
 use crate::delegate::Delegate;
 use crate::skel::{Attachment, Call, CniResult, Failure, Plugin};

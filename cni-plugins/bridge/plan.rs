@@ -1,11 +1,10 @@
 //! What addresses, routes and VLANs there should be. Nothing here touches the machine.
 
-use std::net::IpAddr;
-
+use keelson_kit::cidr::{self, IpNetwork};
+use keelson_netkit::IfIndex;
 use keelson_netkit::addr::Address;
 use keelson_netkit::bridge::Vlan;
 use keelson_netkit::route::{self, SCOPE_UNIVERSE};
-use keelson_netkit::{IfIndex, IpNet};
 
 use super::conf::{BridgeConf, Vlans};
 use crate::skel::{CniResult, Route};
@@ -15,7 +14,7 @@ pub const CONTAINER_INTERFACE: usize = 2;
 
 /// Completes what IPAM gave: which interface the addresses are on, missing gateways, default routes.
 /// Returns the addresses that the bridge itself should have.
-pub fn complete(result: &mut CniResult, conf: &BridgeConf) -> Vec<IpNet> {
+pub fn complete(result: &mut CniResult, conf: &BridgeConf) -> Vec<IpNetwork> {
     let mut gateways = Vec::new();
     let mut routed = [false, false];
     for ip in &mut result.ips {
@@ -23,10 +22,10 @@ pub fn complete(result: &mut CniResult, conf: &BridgeConf) -> Vec<IpNet> {
         if !conf.is_gateway {
             continue;
         }
-        let gateway = *ip.gateway.get_or_insert_with(|| first_host(ip.address));
-        gateways.push(IpNet::new(gateway, ip.address.prefix));
-        let default = default_network(ip.address.addr);
-        let routed = &mut routed[usize::from(ip.address.is_v4())];
+        let gateway = *ip.gateway.get_or_insert_with(|| cidr::next(ip.address.network()));
+        gateways.push(cidr::with_length(gateway, ip.address.prefix()));
+        let default = cidr::everything(ip.address.is_ipv4());
+        let routed = &mut routed[usize::from(ip.address.is_ipv4())];
         if conf.is_default_gateway && !*routed {
             *routed = true;
             if !result.routes.iter().any(|r| r.gw.is_some() && r.dst == default) {
@@ -43,7 +42,7 @@ pub fn complete(result: &mut CniResult, conf: &BridgeConf) -> Vec<IpNet> {
         }
     }
     // IPv4 first, as the addresses are put on the bridge in this order.
-    gateways.sort_by_key(|g| !g.is_v4());
+    gateways.sort_by_key(|g| !g.is_ipv4());
     gateways
 }
 
@@ -54,7 +53,7 @@ pub fn routes(result: &CniResult, link: IfIndex) -> Vec<route::Route> {
     let mut routes: Vec<route::Route> = Vec::new();
     for wanted in &result.routes {
         let route = route::Route {
-            gateway: wanted.gw.or_else(|| gateway_of(wanted.dst.is_v4())),
+            gateway: wanted.gw.or_else(|| gateway_of(wanted.dst.is_ipv4())),
             link: Some(link),
             priority: wanted.priority.filter(|p| *p > 0),
             table: wanted.table.filter(|t| *t > 0),
@@ -76,17 +75,23 @@ pub enum GatewayPlan {
     /// It is there.
     Keep,
     /// It is added after others are removed.
-    Add { remove: Vec<IpNet> },
+    Add { remove: Vec<IpNetwork> },
 }
 
 /// Decides what becomes of the bridge's addresses. The bridge has one IPv4 address, and IPv6 addresses of
 /// networks that do not overlap; what is in the way is removed only if the configuration forces it.
-pub fn gateway(present: &[Address], wanted: IpNet, force: bool, bridge: &str) -> Result<GatewayPlan, String> {
-    let same_family = || present.iter().map(|a| a.net).filter(|net| net.is_v4() == wanted.is_v4());
+pub fn gateway(
+    present: &[Address],
+    wanted: IpNetwork,
+    force: bool,
+    bridge: &str,
+) -> Result<GatewayPlan, String> {
+    let same_family = || present.iter().map(|a| a.net).filter(|net| net.is_ipv4() == wanted.is_ipv4());
     if same_family().any(|net| net == wanted) {
         return Ok(GatewayPlan::Keep);
     }
-    let in_the_way: Vec<IpNet> = same_family().filter(|net| net.is_v4() || net.overlaps(&wanted)).collect();
+    let in_the_way: Vec<IpNetwork> =
+        same_family().filter(|net| net.is_ipv4() || cidr::overlap(*net, wanted)).collect();
     if let (Some(other), false) = (in_the_way.first(), force) {
         return Err(format!(
             "bridge {bridge} has the address {other} and should have {wanted}; \"forceAddress\": true replaces it"
@@ -113,18 +118,6 @@ pub fn port_vlans(vlans: &Vlans) -> Vec<Vlan> {
 /// Whether the VLANs that the bridge gave the port have to go.
 pub fn drops_default_vlans(vlans: &Vlans) -> bool {
     !vlans.preserve_default && !port_vlans(vlans).is_empty()
-}
-
-fn first_host(net: IpNet) -> IpAddr {
-    match net.network().addr {
-        IpAddr::V4(a) => IpAddr::V4((a.to_bits().wrapping_add(1)).into()),
-        IpAddr::V6(a) => IpAddr::V6((a.to_bits().wrapping_add(1)).into()),
-    }
-}
-
-fn default_network(like: IpAddr) -> IpNet {
-    let any = if like.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-    IpNet::new(any, 0)
 }
 
 #[cfg(test)]

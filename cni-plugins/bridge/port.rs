@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use keelson_netkit::link::{self, Link, VethEnd};
-use keelson_netkit::socket::Request;
 use keelson_netkit::{IfName, Mac, NetNs, Socket, bridge, sysctl};
 
 use super::conf::{BridgeConf, Vlans};
@@ -41,7 +40,7 @@ pub fn ensure_bridge(socket: &mut Socket, conf: &BridgeConf) -> Result<Link, Fai
     if conf.promiscuous && bridge.promiscuity == 0 {
         changes.push(link::set_promiscuous(&bridge));
     }
-    carry_out(socket, changes)?;
+    socket.call_all(changes)?;
     if filtering && !bridge.vlan_filtering {
         socket
             .call(link::enable_vlan_filtering(&bridge))
@@ -103,7 +102,7 @@ pub fn configure(socket: &mut Socket, port: &Link, conf: &BridgeConf) -> Result<
     if conf.port_isolation {
         changes.push(bridge::set_isolated(port, true));
     }
-    carry_out(socket, changes)?;
+    socket.call_all(changes)?;
     configure_vlans(socket, port, &conf.vlans)
 }
 
@@ -115,7 +114,7 @@ pub fn configure_vlans(socket: &mut Socket, port: &Link, vlans: &Vlans) -> Resul
         changes.extend(present.into_iter().map(|id| bridge::remove_vlan(port, id)));
     }
     changes.extend(plan::port_vlans(vlans).into_iter().map(|vlan| bridge::add_vlan(port, vlan)));
-    carry_out(socket, changes)
+    Ok(socket.call_all(changes)?)
 }
 
 /// Waits until the port forwards, and returns it as it is then.
@@ -135,14 +134,6 @@ pub fn wait_until_forwarding(socket: &mut Socket, name: &str) -> Result<Link, Fa
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-}
-
-/// Sends requests together and stops at the first that failed.
-pub fn carry_out(socket: &mut Socket, requests: Vec<Request>) -> Result<(), Failure> {
-    if requests.is_empty() {
-        return Ok(());
-    }
-    socket.pipeline(requests)?.into_iter().try_for_each(|outcome| outcome.map(drop)).map_err(Failure::from)
 }
 
 fn unsupported_filtering(filtering: bool, failure: Failure, bridge: &IfName) -> Failure {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork};
 
 use super::range::RangeSet;
 use crate::skel::Failure;
@@ -10,7 +10,7 @@ use crate::skel::Failure;
 /// An address chosen out of a range set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    pub address: IpNet,
+    pub address: IpNetwork,
     pub gateway: IpAddr,
 }
 
@@ -55,7 +55,8 @@ fn assign_requests(sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Option
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
     Err(Failure::new(
         Failure::NO_ADDRESS,
-        format!("cannot give the requested addresses {}", left_over.join(", ")),
+        // The reference's words, which callers match.
+        format!("failed to allocate all requested IPs: {}", left_over.join(" ")),
         format!("each range set gives one address; the range sets are {}", sets.join(" and ")),
     ))
 }
@@ -78,7 +79,7 @@ fn requested_address(
     if !is_free(addr)? {
         return Err(refused("another container holds it"));
     }
-    Ok(Choice { address: IpNet::new(addr, range.subnet.prefix), gateway: range.gateway })
+    Ok(Choice { address: cidr::with_length(addr, range.subnet.prefix()), gateway: range.gateway })
 }
 
 fn next_free(
@@ -89,7 +90,10 @@ fn next_free(
 ) -> Result<Choice, Failure> {
     for (addr, range) in set.candidates(last) {
         if is_free(addr)? {
-            return Ok(Choice { address: IpNet::new(addr, range.subnet.prefix), gateway: range.gateway });
+            return Ok(Choice {
+                address: cidr::with_length(addr, range.subnet.prefix()),
+                gateway: range.gateway,
+            });
         }
     }
     Err(Failure::new(

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::parse_cidr;
 use serde::{Deserialize, Deserializer};
 
 use super::range::{Draft, RangeSet};
-use crate::skel::{Call, CniVersion, Failure, Route, decode, parse_args};
+use crate::skel::{Call, CniVersion, Failure, Route, decode, decode_readable, parse_args};
 
 /// Where leases are kept when the configuration does not say; the reference plugin's place.
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -35,8 +35,11 @@ struct Written {
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    #[serde(flatten)]
-    single: RangeText,
+    // The four of a single range; flattening them in would hide their names from the reader.
+    subnet: String,
+    range_start: String,
+    range_end: String,
+    gateway: String,
     routes: Vec<Route>,
     data_dir: String,
     resolv_conf: String,
@@ -102,12 +105,13 @@ impl IpamConf {
         }
 
         let mut sets = written.runtime_config.ip_ranges;
-        if !ipam.single.subnet.is_empty() {
-            sets.push(vec![ipam.single]);
+        if !ipam.subnet.is_empty() {
+            let Ipam { subnet, range_start, range_end, gateway, .. } = ipam;
+            sets.push(vec![RangeText { subnet, range_start, range_end, gateway }]);
         }
         sets.extend(ipam.ranges);
         Ok(IpamConf {
-            data_dir: if ipam.data_dir.is_empty() { DEFAULT_DATA_DIR.into() } else { ipam.data_dir.into() },
+            data_dir: data_dir(ipam.data_dir),
             resolv_conf: Some(ipam.resolv_conf).filter(|path| !path.is_empty()),
             routes: ipam.routes,
             ranges: check_sets(sets, call.version)?,
@@ -119,6 +123,31 @@ impl IpamConf {
     pub fn directory(&self, call: &Call) -> PathBuf {
         Path::new(&self.data_dir).join(call.network.as_str())
     }
+}
+
+/// Where leases are to be freed: all that DEL needs, read from whatever of the configuration can be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Release {
+    pub directory: PathBuf,
+    /// How many range sets there seem to be.
+    pub sets: usize,
+}
+
+impl Release {
+    pub fn load(call: &Call) -> Self {
+        let part = |key: &str| call.conf.get(key);
+        let ipam: Ipam = part("ipam").map(decode_readable).unwrap_or_default();
+        let runtime: RuntimeConfig = part("runtimeConfig").map(decode_readable).unwrap_or_default();
+        let single = usize::from(!ipam.subnet.is_empty());
+        Release {
+            directory: data_dir(ipam.data_dir).join(call.network.as_str()),
+            sets: runtime.ip_ranges.len() + single + ipam.ranges.len(),
+        }
+    }
+}
+
+fn data_dir(written: String) -> PathBuf {
+    if written.is_empty() { DEFAULT_DATA_DIR.into() } else { written.into() }
 }
 
 fn check_sets(sets: Vec<Vec<RangeText>>, version: CniVersion) -> Result<Vec<RangeSet>, Failure> {
@@ -137,9 +166,12 @@ fn check_sets(sets: Vec<Vec<RangeText>>, version: CniVersion) -> Result<Vec<Rang
     }
     let v4 = checked.iter().filter(|set| set.is_v4()).count();
     if version < CniVersion::V030 && (v4 > 1 || checked.len() - v4 > 1) {
-        return Err(Failure::config(format!(
-            "CNI {version} allows one address of each family; use 0.3.1 or later for more range sets"
-        )));
+        // The reference's words, which callers match.
+        return Err(Failure::new(
+            Failure::INVALID_CONFIG,
+            format!("CNI version {version} does not support more than 1 address per family"),
+            "",
+        ));
     }
     Ok(checked)
 }
@@ -149,7 +181,7 @@ fn draft(text: RangeText) -> Result<Draft, String> {
         "" => Ok(None),
         _ => text.parse::<IpAddr>().map(Some).map_err(|_| format!("{key} {text:?} is not an IP address")),
     };
-    let subnet: IpNet = text.subnet.parse().map_err(|e| format!("subnet {e}"))?;
+    let subnet = parse_cidr(&text.subnet).map_err(|e| format!("subnet {e}"))?;
     Ok(Draft {
         subnet,
         start: addr("rangeStart", &text.range_start)?,
@@ -162,8 +194,8 @@ fn requested(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let addr = match text.parse::<IpNet>() {
-        Ok(net) => net.addr,
+    let addr = match parse_cidr(text) {
+        Ok(net) => net.ip(),
         Err(_) => text.parse().map_err(|_| format!("{text:?} is not an IP address"))?,
     };
     Ok(Some(addr.to_canonical()))

@@ -106,7 +106,7 @@ impl Index {
 
 fn name(owner: &LeaseOwner) -> String {
     let hash: [u8; 64] = Sha512::digest(owner.content().as_bytes()).into();
-    hash[..16].iter().map(|b| format!("{b:02x}")).collect()
+    keelson_kit::hex::encode(&hash[..16])
 }
 
 fn format(entry: &Entry) -> String {

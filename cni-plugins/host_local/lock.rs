@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::skel::Failure;
 
-/// Takes the lock of a network's directory. One that is held for too long is told, not waited for.
+/// Takes the lock of a network's directory. One that is held for too long is an error, not waited for.
 pub fn lock(dir: &Path, patience: Duration) -> Result<OwnedFd, Failure> {
     let path = dir.join("lock");
     let failed =

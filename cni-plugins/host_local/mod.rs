@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use allocate::{Choice, choose};
 pub use boot::Boot;
-pub use conf::IpamConf;
+pub use conf::{IpamConf, Release};
 pub use lease::{Lease, LeaseOwner};
 pub use range::{Draft, Range, RangeSet};
 pub use store::Store;
@@ -56,8 +56,8 @@ impl Plugin for HostLocal {
     }
 
     fn del(&self, call: &Call, at: &Attachment) -> Result<(), Failure> {
-        let conf = IpamConf::load(call)?;
-        match Store::open_existing(&conf.directory(call), LOCK_PATIENCE, Boot::now()?, conf.ranges.len())? {
+        let Release { directory, sets } = Release::load(call);
+        match Store::open_existing(&directory, LOCK_PATIENCE, Boot::now()?, sets)? {
             Some(mut store) => store.release(&LeaseOwner::of(at)),
             None => Ok(()),
         }

@@ -1,14 +1,14 @@
 //! Ranges of addresses, and sets of ranges that serve one address each.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork, from_number, number};
 
 /// A checked range: start and end are inside the subnet and in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
-    pub subnet: IpNet,
+    pub subnet: IpNetwork,
     pub start: IpAddr,
     pub end: IpAddr,
     pub gateway: IpAddr,
@@ -21,7 +21,7 @@ pub struct RangeSet(pub Vec<Range>);
 /// A range as it is written, with defaults to be filled in.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    pub subnet: IpNet,
+    pub subnet: IpNetwork,
     pub start: Option<IpAddr>,
     pub end: Option<IpAddr>,
     pub gateway: Option<IpAddr>,
@@ -32,20 +32,21 @@ impl Range {
     /// from there to the last address, leaving out IPv4's broadcast address.
     pub fn check(draft: Draft) -> Result<Self, String> {
         let Draft { subnet, start, end, gateway } = draft;
-        let subnet = IpNet::new(subnet.addr.to_canonical(), subnet.prefix);
-        let bits = if subnet.is_v4() { 32 } else { 128 };
-        if subnet.prefix > bits - 2 {
+        let (address, length) = (subnet.ip().to_canonical(), subnet.prefix());
+        let smallest = if address.is_ipv4() { 30 } else { 126 };
+        if length > smallest {
             return Err(format!(
-                "network {subnet} is too small to allocate from; /{} is the smallest",
-                bits - 2
+                "network {address}/{length} is too small to allocate from; /{smallest} is the smallest"
             ));
         }
-        if subnet.network() != subnet {
-            return Err(format!("network {subnet} has host bits set; its address is {}", subnet.network()));
+        let subnet = cidr::with_length(address, length);
+        let network = cidr::truncated(subnet);
+        if network != subnet {
+            return Err(format!("network {subnet} has host bits set; its address is {network}"));
         }
-        let first = from_number(to_number(subnet.addr) + 1, subnet.is_v4());
-        let broadcast = u128::from(subnet.is_v4());
-        let last = from_number(to_number(subnet.last()) - broadcast, subnet.is_v4());
+        let first = cidr::next(address);
+        let broadcast = u128::from(subnet.is_ipv4());
+        let last = from_number(number(subnet.broadcast()) - broadcast, subnet.is_ipv4());
         let range = Range {
             subnet,
             start: start.map_or(first, |a| a.to_canonical()),
@@ -57,14 +58,14 @@ impl Range {
                 return Err(format!("{key} {addr} is not in network {subnet}"));
             }
         }
-        if to_number(range.start) > to_number(range.end) {
+        if number(range.start) > number(range.end) {
             return Err(format!("rangeStart {} is after rangeEnd {}", range.start, range.end));
         }
         Ok(range)
     }
 
     pub fn contains(&self, addr: IpAddr) -> bool {
-        self.subnet.contains(addr) && (to_number(self.start)..=to_number(self.end)).contains(&to_number(addr))
+        self.subnet.contains(addr) && (number(self.start)..=number(self.end)).contains(&number(addr))
     }
 
     pub fn overlaps(&self, other: &Range) -> bool {
@@ -76,7 +77,7 @@ impl RangeSet {
     pub fn check(drafts: Vec<Draft>) -> Result<Self, String> {
         let ranges = drafts.into_iter().map(Range::check).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = ranges.first() else { return Err("it is empty".into()) };
-        if ranges.iter().any(|r| r.subnet.is_v4() != first.subnet.is_v4()) {
+        if ranges.iter().any(|r| r.subnet.is_ipv4() != first.subnet.is_ipv4()) {
             return Err("it mixes IPv4 and IPv6; give each family a range set of its own".into());
         }
         for (i, a) in ranges.iter().enumerate() {
@@ -88,7 +89,7 @@ impl RangeSet {
     }
 
     pub fn is_v4(&self) -> bool {
-        self.0.first().is_some_and(|r| r.subnet.is_v4())
+        self.0.first().is_some_and(|r| r.subnet.is_ipv4())
     }
 
     pub fn range_of(&self, addr: IpAddr) -> Option<&Range> {
@@ -106,14 +107,14 @@ impl RangeSet {
     pub fn candidates(&self, last: Option<IpAddr>) -> impl Iterator<Item = (IpAddr, &Range)> {
         let at = last.and_then(|last| self.0.iter().position(|r| r.contains(last)).map(|i| (i, last)));
         let (begin, after) = match at {
-            Some((i, last)) => (i, Some(to_number(last))),
+            Some((i, last)) => (i, Some(number(last))),
             None => (0, None),
         };
         let count = self.0.len();
         // The range that holds `last` is visited twice: what comes after it first, the rest at the end.
         (0..=count).flat_map(move |step| {
             let range = &self.0[(begin + step) % count];
-            let (from, to) = (to_number(range.start), to_number(range.end));
+            let (from, to) = (number(range.start), number(range.end));
             let span = match (step, after) {
                 (0, Some(last)) => last.checked_add(1).map(|next| next..=to),
                 (s, Some(last)) if s == count => Some(from..=last),
@@ -122,7 +123,7 @@ impl RangeSet {
             };
             span.into_iter()
                 .flatten()
-                .map(move |n| (from_number(n, range.subnet.is_v4()), range))
+                .map(move |n| (from_number(n, range.subnet.is_ipv4()), range))
                 .filter(|(addr, range)| *addr != range.gateway)
         })
     }
@@ -141,17 +142,6 @@ impl fmt::Display for RangeSet {
         }
         Ok(())
     }
-}
-
-fn to_number(addr: IpAddr) -> u128 {
-    match addr {
-        IpAddr::V4(a) => u128::from(a.to_bits()),
-        IpAddr::V6(a) => a.to_bits(),
-    }
-}
-
-fn from_number(number: u128, v4: bool) -> IpAddr {
-    if v4 { IpAddr::V4(Ipv4Addr::from_bits(number as u32)) } else { IpAddr::V6(Ipv6Addr::from_bits(number)) }
 }
 
 #[cfg(test)]

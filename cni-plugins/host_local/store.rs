@@ -59,7 +59,7 @@ impl Store {
         sets: &[RangeSet],
         requested: &[IpAddr],
     ) -> Result<Vec<Choice>, Failure> {
-        let held = self.find(owner)?;
+        let held = self.find_by_index(owner)?;
         if let Some(addr) = held.iter().find(|a| sets.iter().any(|set| set.range_of(**a).is_some())) {
             return Err(Failure::internal(format!(
                 "container {} holds {addr} for {} already; an interface is added once and then deleted",
@@ -74,18 +74,18 @@ impl Store {
             other => other?,
         };
         let mut addrs = held;
-        addrs.extend(chosen.iter().map(|c| c.address.addr));
+        addrs.extend(chosen.iter().map(|c| c.address.ip()));
         // The index first: a lease that it does not know would not be found again.
         let entry = Entry { addrs, before_boot: false };
         self.index.put(owner, &entry).map_err(|e| self.files.failed("the index", e))?;
         for (set, choice) in chosen.iter().enumerate() {
-            if let Err(failure) = self.files.write(owner, choice.address.addr, &self.index.scratch()) {
+            if let Err(failure) = self.files.write(owner, choice.address.ip(), &self.index.scratch()) {
                 for made in &chosen[..set] {
-                    let _ = self.files.remove(made.address.addr);
+                    let _ = self.files.remove(made.address.ip());
                 }
                 return Err(failure);
             }
-            self.files.set_last_reserved(set, choice.address.addr);
+            self.files.set_last_reserved(set, choice.address.ip());
         }
         self.settle();
         Ok(chosen)
@@ -124,19 +124,51 @@ impl Store {
     }
 
     /// The addresses an owner holds. Leases of very old plugins count when there is none of today's.
+    ///
+    /// That the index knows of none is not the last word: a file whose content was rewritten in place leaves no trace in
+    /// the directory's state, and a lease that nobody finds is never freed.
     pub fn find(&self, owner: &LeaseOwner) -> Result<Vec<IpAddr>, Failure> {
+        let held = self.find_by_index(owner)?;
+        if !held.is_empty() {
+            return Ok(held);
+        }
+        let old = owner.without_ifname();
+        let is_own = |lease: &Lease| lease.is_held_by(owner) || lease.is_held_by(&old);
+        if !self.files.leases()?.iter().any(|(_, lease)| is_own(lease)) {
+            return Ok(held);
+        }
+        self.rebuild(true, false)?;
+        self.find_by_index(owner)
+    }
+
+    /// The same in the cheap way that ADD needs, whose owner usually holds nothing. An entry that does not agree with the
+    /// files shows that they were changed behind the index, which is then built anew.
+    fn find_by_index(&self, owner: &LeaseOwner) -> Result<Vec<IpAddr>, Failure> {
+        match self.look_up(owner)? {
+            (held, true) => Ok(held),
+            (_, false) => {
+                self.rebuild(true, false)?;
+                self.look_up(owner).map(|(held, _)| held)
+            }
+        }
+    }
+
+    /// What the index says that the files confirm, and whether they confirmed all of it.
+    fn look_up(&self, owner: &LeaseOwner) -> Result<(Vec<IpAddr>, bool), Failure> {
+        let mut agrees = true;
         for owner in [owner, &owner.without_ifname()] {
             let mut held = Vec::new();
             for addr in self.index.get(owner).map(|e| e.addrs).unwrap_or_default() {
-                if self.files.read(addr)?.is_some_and(|lease| lease.is_held_by(owner)) {
-                    held.push(addr);
+                match self.files.read(addr)?.is_some_and(|lease| lease.is_held_by(owner)) {
+                    true => held.push(addr),
+                    false => agrees = false,
                 }
             }
             if !held.is_empty() {
-                return Ok(held);
+                return Ok((held, agrees));
             }
         }
-        Ok(Vec::new())
+        Ok((Vec::new(), agrees))
     }
 
     fn choose(&self, sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Choice>, Failure> {
@@ -186,6 +218,11 @@ impl Store {
         if same_boot && unchanged {
             return Ok(());
         }
+        self.rebuild(same_boot, unchanged)
+    }
+
+    /// Builds the index from the files.
+    fn rebuild(&self, same_boot: bool, unchanged: bool) -> Result<(), Failure> {
         let mut owners: HashMap<LeaseOwner, Entry> = HashMap::new();
         for (addr, lease) in self.files.leases()? {
             let Lease::Held(owner) = lease else { continue };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{octets, parse_cidr};
 use keelson_netkit::nft::{Compare, Expr, register};
 
 const WHAT_IS_UNDERSTOOD: &str = "understood are: ip|ip6 saddr|daddr ADDRESS[/LEN], iifname|oifname NAME[*], \
@@ -75,27 +75,19 @@ fn condition(subject: &[&str], op: Compare, value: &str) -> Option<Vec<Expr>> {
 }
 
 fn address(value: &str, v4: bool, op: Compare, offset: u32) -> Option<Vec<Expr>> {
-    let net = match value.parse::<IpNet>() {
+    let net = match parse_cidr(value) {
         Ok(net) => net,
-        Err(_) => {
-            let addr: IpAddr = value.parse().ok()?;
-            IpNet::new(addr, if addr.is_ipv4() { 32 } else { 128 })
-        }
+        Err(_) => value.parse::<IpAddr>().ok()?.into(),
     };
-    if net.is_v4() != v4 {
+    if net.is_ipv4() != v4 {
         return None;
     }
     let r = register(0);
-    let bytes = |addr: IpAddr| match addr {
-        IpAddr::V4(a) => a.octets().to_vec(),
-        IpAddr::V6(a) => a.octets().to_vec(),
-    };
     let len = if v4 { 4u32 } else { 16 };
-    let ones = IpNet::new(if v4 { IpAddr::from([255; 4]) } else { IpAddr::from([255; 16]) }, net.prefix);
     Some(vec![
         Expr::Network { offset, len, to: r },
-        Expr::And { reg: r, mask: bytes(ones.network().addr) },
-        Expr::Cmp { reg: r, op, value: bytes(net.network().addr) },
+        Expr::And { reg: r, mask: octets(net.mask()) },
+        Expr::Cmp { reg: r, op, value: octets(net.network()) },
     ])
 }
 

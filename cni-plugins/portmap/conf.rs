@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 use serde::Deserialize;
 
-use crate::skel::{Attachment, Call, CniResult, Failure, decode};
+use crate::skel::{Attachment, Call, CniResult, Failure, Json, decode, decode_readable};
 
 /// The bit that marks packets to be masqueraded when iptables does it. Kubernetes uses 14 and 15.
 const DEFAULT_MARK_BIT: u8 = 13;
@@ -27,6 +27,9 @@ pub struct PortmapConf {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
+    /// The default: nf_tables, in a table of our own.
+    Own,
+    /// nf_tables, in the reference plugin's tables.
     Nftables,
     Iptables,
 }
@@ -140,18 +143,50 @@ impl PortmapConf {
     }
 }
 
-/// The backend that is asked for, or the one that the options are written for, or nftables.
-fn choose_backend(written: &Written) -> Result<Backend, Failure> {
-    let iptables_style = |conditions: &[String]| match conditions.first().and_then(|c| c.chars().next()) {
+/// What DEL needs, read from whatever of the configuration can be.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Whether the rules may be such as only the iptables programs see.
+    pub by_iptables: bool,
+    pub mappings: Vec<Mapping>,
+}
+
+impl Release {
+    pub fn load(call: &Call) -> Self {
+        let written: Written = decode_readable(&call.conf);
+        Release {
+            by_iptables: written.backend.as_deref() == Some("iptables")
+                || hints(&written).into_iter().any(|(_, hint)| hint == Some(Backend::Iptables)),
+            mappings: mappings_of(call).into_iter().filter_map(|written| mapping(written).ok()).collect(),
+        }
+    }
+}
+
+/// The mappings that can be read, one by one.
+fn mappings_of(call: &Call) -> Vec<WrittenMapping> {
+    match call.conf.get("runtimeConfig").and_then(|runtime| runtime.get("portMappings")) {
+        Some(Json::List(items)) => items.iter().map(decode_readable).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The backends that options are written for, by the options' names.
+fn hints(written: &Written) -> [(&'static str, Option<Backend>); 3] {
+    let style = |conditions: &[String]| match conditions.first().and_then(|c| c.chars().next()) {
         None => None,
         Some('-' | '!') => Some(Backend::Iptables),
         Some(_) => Some(Backend::Nftables),
     };
-    let hints = [
+    [
         ("externalSetMarkChain", written.external_set_mark_chain.as_ref().map(|_| Backend::Iptables)),
-        ("conditionsV4", iptables_style(&written.conditions_v4)),
-        ("conditionsV6", iptables_style(&written.conditions_v6)),
-    ];
+        ("conditionsV4", style(&written.conditions_v4)),
+        ("conditionsV6", style(&written.conditions_v6)),
+    ]
+}
+
+/// The backend that is asked for, or the one that the options are written for, or our own.
+fn choose_backend(written: &Written) -> Result<Backend, Failure> {
+    let hints = hints(written);
     let backend = match written.backend.as_deref() {
         Some("nftables") => Backend::Nftables,
         Some("iptables") => Backend::Iptables,
@@ -160,11 +195,15 @@ fn choose_backend(written: &Written) -> Result<Backend, Failure> {
                 "\"backend\": {other:?} is unknown; nftables or iptables is expected"
             )));
         }
-        None => hints.iter().find_map(|(_, hint)| *hint).unwrap_or(Backend::Nftables),
+        None if hints.iter().any(|(_, hint)| *hint == Some(Backend::Iptables)) => Backend::Iptables,
+        None => Backend::Own,
     };
-    match hints.iter().find(|(_, hint)| hint.is_some_and(|h| h != backend)) {
+    let language = if backend == Backend::Iptables { Backend::Iptables } else { Backend::Nftables };
+    match hints.iter().find(|(_, hint)| hint.is_some_and(|h| h != language)) {
         None => Ok(backend),
-        Some((key, _)) => Err(Failure::config(format!("{key:?} is not written for the {backend:?} backend"))),
+        Some((key, _)) => {
+            Err(Failure::config(format!("{key:?} is not written for the {language:?} backend")))
+        }
     }
 }
 
@@ -174,9 +213,10 @@ fn mapping(written: WrittenMapping) -> Result<Mapping, String> {
         _ => Err(format!("{key} {value} is no port; 1 to 65535 are")),
     };
     let protocol = match written.protocol.to_ascii_lowercase().as_str() {
-        "tcp" | "" => Protocol::Tcp,
+        "tcp" => Protocol::Tcp,
         "udp" => Protocol::Udp,
         "sctp" => Protocol::Sctp,
+        "" => return Err("protocol is missing; tcp, udp or sctp is expected".into()),
         other => return Err(format!("protocol {other:?} is unknown; tcp, udp or sctp is expected")),
     };
     let host_ip = match written.host_ip.as_str() {
@@ -195,14 +235,14 @@ fn mapping(written: WrittenMapping) -> Result<Mapping, String> {
     })
 }
 
-/// The container's addresses: the first of each family that is on its interface, as far as the result tells.
-pub fn container_addresses(result: &CniResult, at: &Attachment) -> (Option<IpNet>, Option<IpNet>) {
+/// The container's addresses: the first of each family that is on its interface, as far as the result says.
+pub fn container_addresses(result: &CniResult, at: &Attachment) -> (Option<IpNetwork>, Option<IpNetwork>) {
     let on_container = |index: Option<usize>| {
         let interface = index.and_then(|i| result.interfaces.get(i));
         interface.is_none_or(|i| i.name == at.ifname.as_str() && !i.sandbox.is_empty())
     };
     let first = |v4: bool| {
-        let own = result.ips.iter().find(|ip| ip.address.is_v4() == v4 && on_container(ip.interface));
+        let own = result.ips.iter().find(|ip| ip.address.is_ipv4() == v4 && on_container(ip.interface));
         own.map(|ip| ip.address)
     };
     (first(true), first(false))

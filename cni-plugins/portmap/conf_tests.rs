@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::skel::{CniVersion, ContainerId, Env, Interface, IpConfig, NetworkName};
+use crate::skel::{CniVersion, ContainerId, Env, Interface, IpConfig, Json, NetworkName};
 
 pub(crate) fn call(change: Value) -> Call {
     let mut conf = json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap"});
@@ -11,7 +11,7 @@ pub(crate) fn call(change: Value) -> Call {
     Call {
         version: CniVersion::V100,
         network: NetworkName::parse("net").unwrap(),
-        conf: conf.as_object().unwrap().clone(),
+        conf: Json::deserialize(&conf).unwrap(),
         stdin: Vec::new(),
         netns_path: String::new(),
         netns: None,
@@ -23,11 +23,13 @@ pub(crate) fn call(change: Value) -> Call {
 #[test]
 fn the_backend_follows_from_the_options_that_only_one_has() {
     for (change, expected) in [
-        (json!({}), Ok(Backend::Nftables)),
+        (json!({}), Ok(Backend::Own)),
+        (json!({"backend": "nftables"}), Ok(Backend::Nftables)),
         (json!({"backend": "iptables"}), Ok(Backend::Iptables)),
         (json!({"externalSetMarkChain": "X"}), Ok(Backend::Iptables)),
         (json!({"conditionsV4": ["!", "-d", "192.0.2.0/24"]}), Ok(Backend::Iptables)),
-        (json!({"conditionsV6": ["ip6", "saddr", "fd00::/8"]}), Ok(Backend::Nftables)),
+        (json!({"conditionsV6": ["ip6", "saddr", "fd00::/8"]}), Ok(Backend::Own)),
+        (json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"], "conditionsV6": ["-d", "fd00::/8"]}), Err(())),
         (json!({"backend": "nftables", "conditionsV4": ["-d", "192.0.2.0/24"]}), Err(())),
         (json!({"backend": "nftables", "externalSetMarkChain": "X"}), Err(())),
         (json!({"backend": "iptables", "conditionsV4": ["ip", "saddr", "192.0.2.1"]}), Err(())),

@@ -1,10 +1,11 @@
 //! The iptables backend, with the reference plugin's chains so that either can clean up after the other.
 
+use keelson_kit::cidr::IpNetwork;
+use keelson_netkit::Socket;
 use keelson_netkit::nft::{self, Family, Table};
-use keelson_netkit::{IpNet, Socket};
 
 use super::conf::{Mapping, PortmapConf, Protocol};
-use crate::iptables::Iptables;
+use crate::iptables::{Iptables, take_turns};
 use crate::owner::{Owner, reference_chain};
 use crate::skel::Failure;
 
@@ -17,9 +18,10 @@ const PORTS_PER_RULE: usize = 15;
 /// A rule in the words of iptables, and the chain it belongs in.
 type IptablesRule = Vec<String>;
 
-pub fn set_up(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result<(), Failure> {
+pub fn set_up(owner: &Owner, conf: &PortmapConf, containers: &[IpNetwork]) -> Result<(), Failure> {
+    let _turn = take_turns(owner);
     for container in containers {
-        let iptables = Iptables::of(container.addr);
+        let iptables = Iptables::of(container.ip());
         if conf.snat && conf.set_mark_chain.is_none() {
             prepare_masquerading(iptables, conf.mark_bit)?;
         }
@@ -33,18 +35,19 @@ pub fn set_up(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result
         for rule in rules(conf, *container) {
             iptables.ensure_rule(&chain, &words(&rule), false)?;
         }
-        for rule in entries(owner, conf, container.is_v4()) {
+        for rule in entries(owner, conf, container.is_ipv4()) {
             iptables.ensure_rule(DNAT, &words(&rule), false)?;
         }
     }
     Ok(())
 }
 
-pub fn check(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result<(), Failure> {
+pub fn check(owner: &Owner, conf: &PortmapConf, containers: &[IpNetwork]) -> Result<(), Failure> {
     for container in containers {
-        let iptables = Iptables::of(container.addr);
+        let iptables = Iptables::of(container.ip());
         let own = rules(conf, *container).into_iter().map(|rule| (chain_of(owner), rule));
-        let leading = entries(owner, conf, container.is_v4()).into_iter().map(|rule| (DNAT.to_owned(), rule));
+        let leading =
+            entries(owner, conf, container.is_ipv4()).into_iter().map(|rule| (DNAT.to_owned(), rule));
         for (chain, rule) in own.chain(leading) {
             if !iptables.has_rule(&chain, &words(&rule))? {
                 return Err(Failure::check(format!(
@@ -62,6 +65,8 @@ pub fn check(owner: &Owner, conf: &PortmapConf, containers: &[IpNet]) -> Result<
 pub fn tear_down_if_there(socket: &mut Socket, owner: &Owner, configured: bool) -> Result<(), Failure> {
     let chain = chain_of(owner);
     let mut failures = Vec::new();
+    // Before looking: a program of a call that was killed may be adding the chain just now.
+    let _turn = configured.then(|| take_turns(owner));
     for (iptables, family) in [(Iptables::V4, Family::Ip), (Iptables::V6, Family::Ip6)] {
         let there = nft::chain_exists(socket, Table { family, name: "nat" }, &chain)?;
         if there || (configured && iptables.is_usable()) {
@@ -117,8 +122,8 @@ fn entries(owner: &Owner, conf: &PortmapConf, v4: bool) -> Vec<IptablesRule> {
 }
 
 /// The owner's chain: for each mapping the marks for masquerading first, then the rewriting.
-fn rules(conf: &PortmapConf, container: IpNet) -> Vec<IptablesRule> {
-    let v4 = container.is_v4();
+fn rules(conf: &PortmapConf, container: IpNetwork) -> Vec<IptablesRule> {
+    let v4 = container.is_ipv4();
     let mark = conf.set_mark_chain.as_deref().unwrap_or(SET_MARK);
     let mut all = Vec::new();
     for mapping in conf.mappings.iter().filter(|m| m.is_for(v4)) {
@@ -137,8 +142,8 @@ fn rules(conf: &PortmapConf, container: IpNet) -> Vec<IptablesRule> {
             }
         }
         let target = match v4 {
-            true => format!("{}:{}", container.addr, mapping.container_port),
-            false => format!("[{}]:{}", container.addr, mapping.container_port),
+            true => format!("{}:{}", container.ip(), mapping.container_port),
+            false => format!("[{}]:{}", container.ip(), mapping.container_port),
         };
         all.push(with(&["-j", "DNAT", "--to-destination", &target]));
     }

@@ -3,13 +3,16 @@
 mod conditions;
 mod conf;
 mod iptables;
+mod localnet;
 mod nftables;
+mod nftables_reference;
 mod plan;
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::addr::Family;
-use keelson_netkit::{IpNet, Socket, conntrack, link, route, sysctl};
+use keelson_netkit::{Socket, conntrack, link, route, sysctl};
 
-pub use conf::{Backend, Mapping, PortmapConf, Protocol};
+pub use conf::{Backend, Mapping, PortmapConf, Protocol, Release};
 
 use crate::owner::Owner;
 use crate::skel::{Attachment, Call, CniResult, Failure, Plugin};
@@ -37,23 +40,26 @@ impl Plugin for Portmap {
         }
         let owner = Owner::new(call, at);
         let containers = containers(&result, at);
-        let made = match conf.backend {
-            Backend::Nftables => nftables::set_up(&owner, &conf, &containers),
-            Backend::Iptables => iptables::set_up(&owner, &conf, &containers),
+        let mut rules = Socket::netfilter().map_err(Failure::from);
+        let made = match (conf.backend, &mut rules) {
+            (Backend::Iptables, _) => iptables::set_up(&owner, &conf, &containers),
+            (Backend::Own, Ok(socket)) => nftables::set_up(socket, &owner, &conf, &containers),
+            (Backend::Nftables, Ok(socket)) => nftables_reference::set_up(socket, &owner, &conf, &containers),
+            (_, Err(failure)) => Err(failure.clone()),
         };
-        let finished = made.and_then(|()| finish(&conf, &containers));
+        let finished = made.and_then(|()| finish(&conf, &containers, rules.as_mut()));
         if let Err(failure) = finished {
-            let _ = tear_down(&owner, &conf);
+            let _ = tear_down(&owner, conf.backend == Backend::Iptables, true);
             return Err(failure);
         }
         Ok(result)
     }
 
     fn del(&self, call: &Call, at: &Attachment) -> Result<(), Failure> {
-        let conf = PortmapConf::load(call)?;
-        tear_down(&Owner::new(call, at), &conf)?;
-        forget_connections(&conf, true);
-        forget_connections(&conf, false);
+        let release = Release::load(call);
+        tear_down(&Owner::new(call, at), release.by_iptables, !release.mappings.is_empty())?;
+        forget_connections(&release.mappings, true);
+        forget_connections(&release.mappings, false);
         Ok(())
     }
 
@@ -67,7 +73,8 @@ impl Plugin for Portmap {
         }
         let owner = Owner::new(call, at);
         match conf.backend {
-            Backend::Nftables => nftables::check(&owner, &conf, &containers(&result, at)),
+            Backend::Own => nftables::check(&owner, &conf, &containers(&result, at)),
+            Backend::Nftables => nftables_reference::check(&owner, &conf, &containers(&result, at)),
             Backend::Iptables => iptables::check(&owner, &conf, &containers(&result, at)),
         }
     }
@@ -81,19 +88,32 @@ impl Plugin for Portmap {
     }
 }
 
-fn containers(result: &CniResult, at: &Attachment) -> Vec<IpNet> {
+fn containers(result: &CniResult, at: &Attachment) -> Vec<IpNetwork> {
     let (v4, v6) = conf::container_addresses(result, at);
     v4.into_iter().chain(v6).collect()
 }
 
 /// What comes after the rules: stale connections go, and the loopback address may leave the host.
-fn finish(conf: &PortmapConf, containers: &[IpNet]) -> Result<(), Failure> {
+fn finish(
+    conf: &PortmapConf,
+    containers: &[IpNetwork],
+    mut rules: Result<&mut Socket, &mut Failure>,
+) -> Result<(), Failure> {
     for container in containers {
-        forget_connections(conf, container.is_v4());
-        if conf.snat && container.is_v4() {
+        forget_connections(&conf.mappings, container.is_ipv4());
+        if conf.snat && container.is_ipv4() {
             let mut socket = Socket::route()?;
-            if let Ok(Some(towards)) = route::link_towards(&mut socket, container.addr) {
+            if let Ok(Some(towards)) = route::link_towards(&mut socket, container.ip()) {
                 let name = link::get_by_index(&mut socket, towards)?.name;
+                let guarded = match &mut rules {
+                    Ok(socket) => localnet::guard(socket),
+                    Err(failure) => Err(failure.clone()),
+                };
+                match guarded {
+                    // A kernel that has only what the older iptables programs use.
+                    Err(_) if conf.backend == Backend::Iptables => localnet::guard_by_iptables()?,
+                    other => other?,
+                }
                 sysctl::ensure(&format!("net/ipv4/conf/{name}/route_localnet"), "1")?;
             }
         }
@@ -103,9 +123,9 @@ fn finish(conf: &PortmapConf, containers: &[IpNet]) -> Result<(), Failure> {
 
 /// UDP has no beginning: without this, a client that keeps sending stays with the container that had the
 /// port before. It is worth a try and no more, as a connection may end any time.
-fn forget_connections(conf: &PortmapConf, v4: bool) {
+fn forget_connections(mappings: &[Mapping], v4: bool) {
     let stale: Vec<&Mapping> =
-        conf.mappings.iter().filter(|m| m.protocol == Protocol::Udp && m.is_for(v4)).collect();
+        mappings.iter().filter(|m| m.protocol == Protocol::Udp && m.is_for(v4)).collect();
     if stale.is_empty() {
         return;
     }
@@ -120,16 +140,14 @@ fn forget_connections(conf: &PortmapConf, v4: bool) {
 }
 
 /// Removes the owner's rules of both backends, whoever made them and whatever the configuration says now.
-fn tear_down(owner: &Owner, conf: &PortmapConf) -> Result<(), Failure> {
+fn tear_down(owner: &Owner, by_iptables: bool, mapped: bool) -> Result<(), Failure> {
     let mut failures = Vec::new();
     match Socket::netfilter() {
         Ok(mut socket) => {
             failures.extend(nftables::tear_down(&mut socket, owner).err());
-            failures.extend(
-                iptables::tear_down_if_there(&mut socket, owner, conf.backend == Backend::Iptables).err(),
-            );
+            failures.extend(iptables::tear_down_if_there(&mut socket, owner, by_iptables).err());
         }
-        Err(_) if conf.mappings.is_empty() => {}
+        Err(_) if !mapped => {}
         Err(error) => failures.push(error.into()),
     }
     Failure::all(failures)

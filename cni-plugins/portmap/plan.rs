@@ -9,20 +9,23 @@
 //!   chain hostports: look up first with the address, then without
 //!   chain dnat-NETWORK-OWNER: rewrites the destination
 //!   chain postrouting: look up the destination
+//!   chain localnet: see [`super::localnet`]
 //!   chain snat-NETWORK-OWNER: masquerades what the container would answer past the host
 //! ```
 //! The base chains come just after those of Kubernetes services, which thus keep precedence.
 
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{IpNetwork, octets};
 use keelson_netkit::nft::{Batch, Compare, Expr, Family, Hook, NatFamily, Table, Verdict, register};
 
 use super::conf::{Mapping, PortmapConf};
-use crate::owned::{Element, OwnedChain, Rule};
+use crate::owned::{Base, Element, OwnedChain, Rule};
 use crate::owner::Owner;
 
 pub const TABLE: Table = Table { family: Family::Inet, name: "keelson_hostport" };
+pub const BASE: Base = Base { chain: HOST_PORTS, add: add_base };
+const HOST_PORTS: &str = "hostports";
 pub const DNAT: &str = "dnat";
 pub const SNAT: &str = "snat";
 
@@ -60,15 +63,15 @@ fn layout(v4: bool) -> &'static Layout {
 pub fn chains(
     owner: &Owner,
     conf: &PortmapConf,
-    containers: &[IpNet],
+    containers: &[IpNetwork],
     conditions: impl Fn(bool) -> Vec<Expr>,
 ) -> Vec<OwnedChain> {
     let mut dnat = OwnedChain { name: owner.chain(DNAT), rules: Vec::new() };
     let mut snat = OwnedChain { name: owner.chain(SNAT), rules: Vec::new() };
     for container in containers {
-        let v4 = container.is_v4();
+        let v4 = container.is_ipv4();
         let mappings = || conf.mappings.iter().filter(|m| m.is_for(v4));
-        dnat.rules.extend(mappings().map(|m| rewrite(m, container.addr, &conditions(v4))));
+        dnat.rules.extend(mappings().map(|m| rewrite(m, container.ip(), &conditions(v4))));
         if conf.snat && mappings().next().is_some() {
             snat.rules.extend(masquerade(*container, conf.masquerade_all));
         }
@@ -113,10 +116,10 @@ fn element(mapping: &Mapping, v4: bool) -> Element {
 
 /// Masquerades what the container would answer on a shorter way than past the host: what comes from its own
 /// network, itself included, and from the host's loopback address. Only what was rewritten is concerned.
-fn masquerade(container: IpNet, everything: bool) -> Vec<Rule> {
-    let l = layout(container.is_v4());
+fn masquerade(container: IpNetwork, everything: bool) -> Vec<Rule> {
+    let l = layout(container.is_ipv4());
     let r = register(0);
-    let element = Element { map: if l.v4 { "snat4" } else { "snat6" }.into(), key: octets(container.addr) };
+    let element = Element { map: if l.v4 { "snat4" } else { "snat6" }.into(), key: octets(container.ip()) };
     let rewritten = || {
         let mut exprs = family(l.v4);
         exprs.extend([
@@ -126,29 +129,30 @@ fn masquerade(container: IpNet, everything: bool) -> Vec<Rule> {
         ]);
         exprs
     };
-    let from = |net: IpNet| {
+    let from = |net: IpNetwork| {
         let mut exprs = rewritten();
         exprs.extend([
             Expr::Network { offset: l.source, len: l.len, to: r },
-            Expr::And { reg: r, mask: mask(net) },
+            Expr::And { reg: r, mask: octets(net.mask()) },
         ]);
-        exprs.extend([is(octets(net.network().addr)), Expr::Masquerade]);
+        exprs.extend([is(octets(net.network())), Expr::Masquerade]);
         Rule { element: element.clone(), exprs }
     };
-    if everything {
-        let mut exprs = rewritten();
-        exprs.push(Expr::Masquerade);
-        return vec![Rule { element, exprs }];
-    }
-    let mut rules = vec![from(container)];
+    // The loopback address has its rule beside one for everything, too: the reference's CHECK counts it.
+    let mut rules = match everything {
+        true => {
+            vec![Rule { element: element.clone(), exprs: [rewritten(), vec![Expr::Masquerade]].concat() }]
+        }
+        false => vec![from(container)],
+    };
     if l.v4 {
-        rules.push(from(IpNet::new(IpAddr::from([127, 0, 0, 1]), 32)));
+        rules.push(from(IpAddr::from([127, 0, 0, 1]).into()));
     }
     rules
 }
 
 /// The table with what all owners share.
-pub fn add_base(batch: &mut Batch) {
+fn add_base(batch: &mut Batch) {
     batch.table(TABLE);
     batch.verdict_map(TABLE, "any4", TYPE_PORT, 8).verdict_map(TABLE, "any6", TYPE_PORT, 8);
     batch.verdict_map(TABLE, "at4", TYPE_IPV4 << 12 | TYPE_PORT, 12);
@@ -160,11 +164,7 @@ pub fn add_base(batch: &mut Batch) {
         batch.rule(TABLE, "hostports", "", &look_up_port(l, false));
     }
     let r = register(0);
-    let local = [
-        Expr::DestinationType { to: r },
-        is(ROUTE_TYPE_LOCAL.to_ne_bytes().to_vec()),
-        Expr::Verdict(Verdict::Jump("hostports".into())),
-    ];
+    let local = to_host(HOST_PORTS);
     for (name, hook) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
         batch.chain(TABLE, name, Some(hook)).rule(TABLE, name, "", &local);
     }
@@ -178,6 +178,22 @@ pub fn add_base(batch: &mut Batch) {
         ]);
         batch.rule(TABLE, "postrouting", "", &exprs);
     }
+}
+
+/// Sends what is for an address of the host to a chain.
+pub fn to_host(chain: &str) -> [Expr; 3] {
+    let r = register(0);
+    [
+        Expr::DestinationType { to: r },
+        is(ROUTE_TYPE_LOCAL.to_ne_bytes().to_vec()),
+        Expr::Verdict(Verdict::Jump(chain.to_owned())),
+    ]
+}
+
+/// Whether a packet is for that address, given in bytes.
+pub fn is_for(address: &[u8]) -> Vec<Expr> {
+    let l = layout(address.len() == 4);
+    vec![Expr::Network { offset: l.destination, len: l.len, to: register(0) }, is(address.to_vec())]
 }
 
 fn look_up_port(l: &Layout, with_address: bool) -> Vec<Expr> {
@@ -200,25 +216,13 @@ fn look_up_port(l: &Layout, with_address: bool) -> Vec<Expr> {
     exprs
 }
 
-fn family(v4: bool) -> Vec<Expr> {
+pub fn family(v4: bool) -> Vec<Expr> {
     let r = register(0);
     vec![Expr::NfProto { to: r }, is(vec![if v4 { 2 } else { 10 }])]
 }
 
 fn is(value: Vec<u8>) -> Expr {
     Expr::Cmp { reg: register(0), op: Compare::Equal, value }
-}
-
-fn octets(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(a) => a.octets().to_vec(),
-        IpAddr::V6(a) => a.octets().to_vec(),
-    }
-}
-
-fn mask(net: IpNet) -> Vec<u8> {
-    let bytes = if net.is_v4() { 4 } else { 16 };
-    (0..bytes).map(|i| (0xff00u16 >> i32::from(net.prefix).saturating_sub(8 * i).clamp(0, 8)) as u8).collect()
 }
 
 #[cfg(test)]

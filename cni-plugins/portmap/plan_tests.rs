@@ -3,7 +3,7 @@ use crate::portmap::conf::{Backend, Protocol};
 
 fn conf(mappings: Vec<Mapping>) -> PortmapConf {
     PortmapConf {
-        backend: Backend::Nftables,
+        backend: Backend::Own,
         snat: true,
         masquerade_all: false,
         mark_bit: 13,
@@ -29,7 +29,7 @@ fn owner() -> Owner {
 
 #[test]
 fn a_mapping_is_found_by_the_address_it_is_for() {
-    let both: Vec<IpNet> = vec!["10.1.2.3/24".parse().unwrap(), "fd00::3/64".parse().unwrap()];
+    let both: Vec<IpNetwork> = vec!["10.1.2.3/24".parse().unwrap(), "fd00::3/64".parse().unwrap()];
     for (host_ip, maps) in [
         (None, vec!["any4", "any6"]),
         (Some("0.0.0.0"), vec!["any4"]),
@@ -53,13 +53,13 @@ fn a_mapping_is_found_by_the_address_it_is_for() {
 
 #[test]
 fn masquerading_covers_the_container_s_network_and_loopback_or_everything() {
-    let v4: IpNet = "10.1.2.3/24".parse().unwrap();
-    let snat = |conf: &PortmapConf, net: IpNet| {
+    let v4: IpNetwork = "10.1.2.3/24".parse().unwrap();
+    let snat = |conf: &PortmapConf, net: IpNetwork| {
         chains(&owner(), conf, &[net], |_| Vec::new()).get(1).map_or(0, |c| c.rules.len())
     };
     assert_eq!(snat(&conf(vec![web(None)]), v4), 2);
     assert_eq!(snat(&conf(vec![web(None)]), "fd00::3/64".parse().unwrap()), 1);
-    assert_eq!(snat(&PortmapConf { masquerade_all: true, ..conf(vec![web(None)]) }, v4), 1);
+    assert_eq!(snat(&PortmapConf { masquerade_all: true, ..conf(vec![web(None)]) }, v4), 2);
     assert_eq!(snat(&PortmapConf { snat: false, ..conf(vec![web(None)]) }, v4), 0);
     assert_eq!(snat(&conf(vec![web(Some("::"))]), v4), 0);
 }

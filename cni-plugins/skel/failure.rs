@@ -1,4 +1,4 @@
-//! Failures as the protocol tells them: a code, a short message, details.
+//! Failures as the protocol reports them: a code, a short message, details.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl Failure {
         Self::new(Self::CHECK_FAILED, msg, "")
     }
 
-    /// One failure out of many; None when there is none. Teardown tries everything and tells all of it.
+    /// One failure out of many; None when there is none. Teardown tries everything and reports all of it.
     pub fn all(failures: Vec<Failure>) -> Result<(), Failure> {
         let mut failures = failures.into_iter();
         let Some(mut first) = failures.next() else { return Ok(()) };

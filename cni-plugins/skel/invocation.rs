@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use keelson_netkit::{IfName, NetNs};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer};
 
 use super::failure::Failure;
+use super::json::Json;
 use super::result::CniResult;
 use super::version::CniVersion;
 
@@ -138,20 +139,29 @@ pub struct Attachment {
     pub ifname: IfName,
 }
 
-/// An attachment that GC is told to keep. It is compared with what is stored, so any text will do.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+/// An attachment that GC has to keep. It is compared with what is stored, so any text will do. One without both of its
+/// parts would keep nothing, and what it was meant for would be freed under a running container.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ValidAttachment {
-    #[serde(rename = "containerID")]
+    #[serde(rename = "containerID", deserialize_with = "given")]
     pub container: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "given")]
     pub ifname: String,
+}
+
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() {
+        return Err(serde::de::Error::custom("containerID and ifname must not be empty"));
+    }
+    Ok(text)
 }
 
 /// All that a plugin needs to know about one call.
 pub struct Call {
     pub version: CniVersion,
     pub network: NetworkName,
-    pub conf: Map<String, Value>,
+    pub conf: Json,
     /// The configuration as it came, for handing on.
     pub stdin: Vec<u8>,
     /// CNI_NETNS as it came; results quote it.
@@ -171,13 +181,14 @@ impl Call {
         result.map(Some).map_err(|e| Failure::config(format!("\"prevResult\": {e}")))
     }
 
-    /// What GC is told to keep. Runtimes that have nothing to keep write null or leave the key out.
+    /// What GC has to keep, or why none of it is to be believed. Runtimes that have nothing to keep write null or leave
+    /// the key out.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, Failure> {
         // The second is what an early text of the specification called it.
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
             if let Some(list) = self.conf.get(key) {
-                return serde_json::from_value(list.clone())
-                    .map_err(|e| Failure::config(format!("{key:?}: {e}")));
+                return Vec::deserialize(list)
+                    .map_err(|e| Failure::config(format!("{key:?}: {e}; nothing was freed")));
             }
         }
         Ok(Vec::new())

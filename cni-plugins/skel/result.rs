@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
+use super::json::Json;
 use super::version::CniVersion;
 
 /// What an ADD made, in the newest version's shape.
@@ -41,7 +42,7 @@ pub struct IpConfig {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<usize>,
     #[serde(with = "cidr")]
-    pub address: IpNet,
+    pub address: IpNetwork,
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "optional_addr")]
     pub gateway: Option<IpAddr>,
 }
@@ -49,7 +50,7 @@ pub struct IpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     #[serde(with = "cidr")]
-    pub dst: IpNet,
+    pub dst: IpNetwork,
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "optional_addr")]
     pub gw: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -81,7 +82,7 @@ pub struct Dns {
 #[derive(Deserialize)]
 struct OldIpConfig {
     #[serde(with = "cidr")]
-    ip: IpNet,
+    ip: IpNetwork,
     #[serde(default, deserialize_with = "optional_addr")]
     gateway: Option<IpAddr>,
     #[serde(default)]
@@ -113,7 +114,7 @@ impl CniResult {
             let mut list = json!(self.ips);
             if version < CniVersion::V100 {
                 for (json, ip) in list.as_array_mut().into_iter().flatten().zip(&self.ips) {
-                    json["version"] = if ip.address.is_v4() { "4" } else { "6" }.into();
+                    json["version"] = if ip.address.is_ipv4() { "4" } else { "6" }.into();
                 }
             }
             out.insert("ips".into(), list);
@@ -131,7 +132,7 @@ impl CniResult {
     /// Up to 0.2.0 there was one address of each family, with the routes below it.
     fn put_old(&self, out: &mut Map<String, Value>) -> Result<(), Failure> {
         for (key, v4) in [("ip4", true), ("ip6", false)] {
-            let Some(ip) = self.ips.iter().find(|ip| ip.address.is_v4() == v4) else { continue };
+            let Some(ip) = self.ips.iter().find(|ip| ip.address.is_ipv4() == v4) else { continue };
             let mut block = json!({ "ip": ip.address.to_string() });
             if let Some(gateway) = ip.gateway {
                 block["gateway"] = json!(gateway);
@@ -139,7 +140,7 @@ impl CniResult {
             let routes: Vec<Value> = self
                 .routes
                 .iter()
-                .filter(|r| r.dst.is_v4() == v4)
+                .filter(|r| r.dst.is_ipv4() == v4)
                 .map(|r| match r.gw {
                     Some(gw) => json!({ "dst": r.dst.to_string(), "gw": gw }),
                     None => json!({ "dst": r.dst.to_string() }),
@@ -151,17 +152,21 @@ impl CniResult {
             out.insert(key.into(), block);
         }
         if out.len() == 1 {
+            // The reference's words, which callers match; versions up to 0.2.0 know no result without an address.
             return Err(Failure::new(
                 Failure::INCOMPATIBLE_VERSION,
-                "the result has no address",
-                "CNI versions up to 0.2.0 cannot express that; use 0.3.1 or later",
+                "cannot convert: no valid IP addresses",
+                "",
             ));
         }
         Ok(())
     }
 
     /// Reads a result of any version. Without a version of its own it is of the configuration's.
-    pub fn from_json(json: &Value, otherwise: CniVersion) -> Result<Self, String> {
+    pub fn from_json(json: &Json, otherwise: CniVersion) -> Result<Self, String> {
+        if !matches!(json, Json::Object(_)) {
+            return Err(format!("a result is an object, not {json}"));
+        }
         let version = match json.get("cniVersion") {
             None => otherwise,
             Some(v) => v
@@ -188,11 +193,8 @@ impl CniResult {
     }
 }
 
-fn part<T: serde::de::DeserializeOwned>(json: &Value, key: &str) -> Result<Option<T>, String> {
-    match json.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => serde_json::from_value(value.clone()).map(Some).map_err(|e| format!("{key:?}: {e}")),
-    }
+fn part<T: serde::de::DeserializeOwned>(json: &Json, key: &str) -> Result<Option<T>, String> {
+    json.get(key).map(T::deserialize).transpose().map_err(|e| format!("{key:?}: {e}"))
 }
 
 /// An address, with IPv4 in IPv6 clothing undressed; an empty string is none.
@@ -207,15 +209,15 @@ fn optional_addr<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<IpA
 
 /// Addresses with their prefix length, as text.
 pub(crate) mod cidr {
-    use keelson_netkit::IpNet;
+    use keelson_kit::cidr::{IpNetwork, parse_cidr};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(net: &IpNet, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(net: &IpNetwork, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(net)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IpNet, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IpNetwork, D::Error> {
+        parse_cidr(&String::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 }
 

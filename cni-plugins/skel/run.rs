@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::conf;
 use super::failure::Failure;
 use super::invocation::{Attachment, Call, Command, ContainerId, Env, NetworkName};
+use super::json::Json;
 use super::result::CniResult;
 use super::version::{CniVersion, supported_versions};
 
@@ -132,9 +133,14 @@ fn read_call(
     }
     let network = match conf.get("name") {
         None => return Err(Failure::config("\"name\" is missing; the network needs one")),
-        Some(Value::String(name)) => NetworkName::parse(name)?,
-        Some(other) => return Err(Failure::config(format!("\"name\" must be a string, not {other}"))),
+        Some(name) => match name.as_str() {
+            Some(name) => NetworkName::parse(name)?,
+            None => return Err(Failure::config(format!("\"name\" must be a string, not {name}"))),
+        },
     };
+    if command != Command::Del {
+        conf::check_common(&conf)?;
+    }
     check_type("type", conf.get("type"))?;
     check_type("ipam.type", conf.get("ipam").and_then(|ipam| ipam.get("type")))?;
     let netns_path = env.get("CNI_NETNS").to_owned();
@@ -154,17 +160,16 @@ fn read_call(
     })
 }
 
-fn config_version(value: Option<&Value>) -> Result<CniVersion, Failure> {
+fn config_version(value: Option<&Json>) -> Result<CniVersion, Failure> {
     let text = match value {
         None => "",
-        Some(Value::String(text)) => text.as_str(),
-        Some(other) => {
-            return Err(Failure::new(
+        Some(value) => value.as_str().ok_or_else(|| {
+            Failure::new(
                 Failure::DECODING,
                 "cannot decode the network configuration",
-                format!("\"cniVersion\" must be a string, not {other}"),
-            ));
-        }
+                format!("\"cniVersion\" must be a string, not {value}"),
+            )
+        })?,
     };
     CniVersion::parse(text).ok_or_else(|| {
         Failure::new(
@@ -179,7 +184,7 @@ fn config_version(value: Option<&Value>) -> Result<CniVersion, Failure> {
 }
 
 /// A plugin's type is looked up as a file on CNI_PATH, so it must not lead out of there.
-fn check_type(key: &str, value: Option<&Value>) -> Result<(), Failure> {
+fn check_type(key: &str, value: Option<&Json>) -> Result<(), Failure> {
     let Some(value) = value else { return Ok(()) };
     let Some(text) = value.as_str() else {
         return Err(Failure::config(format!("{key:?} must be a string, not {value}")));
@@ -227,7 +232,7 @@ fn version_answer(stdin: &mut dyn Read) -> Value {
         .take(64 * 1024)
         .read_to_end(&mut bytes)
         .ok()
-        .and_then(|_| serde_json::from_slice::<Value>(&bytes).ok())
+        .and_then(|_| serde_json::from_slice::<Json>(&bytes).ok())
         .and_then(|conf| conf.get("cniVersion")?.as_str().and_then(CniVersion::parse));
     json!({
         "cniVersion": asked.unwrap_or(CniVersion::V110).as_str(),

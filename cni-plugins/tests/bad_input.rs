@@ -197,3 +197,91 @@ fn commands_are_refused_where_the_version_has_not_got_them() {
     c["ipam"]["dataDir"] = "/proc/nowhere".into();
     rig.run("bridge", "STATUS", &c, &a).expect_code(50, "STATUS with no place for leases");
 }
+
+#[test]
+fn values_of_the_wrong_type_are_refused_by_whoever_reads_them() {
+    needs_rig!();
+    let rig = Rig::new();
+    let a = Container::new("a");
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": a.path()}],
+        "ips": [{"address": "10.88.0.2/24", "interface": 0}]});
+    let portmap = json!({"cniVersion": "1.0.0", "name": "podnet", "type": "portmap", "prevResult": result,
+        "runtimeConfig": {"portMappings": ports}});
+    let mut cases = Vec::new();
+    for wrong in [json!("x"), json!(5), json!([]), json!(true)] {
+        for key in ["/prevResult", "/runtimeConfig", "/runtimeConfig/portMappings/0"] {
+            cases.push(("portmap", &portmap, key, wrong.clone()));
+        }
+    }
+    cases.push(("portmap", &portmap, "/runtimeConfig/portMappings/0/protocol", json!("")));
+    let mut bridge = conf(&rig);
+    for key in ["dns", "capabilities", "prevResult", "args", "runtimeConfig"] {
+        bridge[key] = json!({});
+    }
+    for key in
+        ["/ipam", "/dns", "/capabilities", "/prevResult", "/args", "/runtimeConfig", "/ipam/ranges/0/0"]
+    {
+        cases.push(("bridge", &bridge, key, json!([])));
+    }
+    for (plugin, base, key, wrong) in cases {
+        let mut broken = base.clone();
+        *broken.pointer_mut(key).unwrap() = wrong.clone();
+        rig.run(plugin, "ADD", &broken, &a).expect_code(7, &format!("{plugin} with {key} {wrong}"));
+        untouched(&rig, key);
+    }
+}
+
+#[test]
+fn what_was_made_can_be_deleted_with_a_configuration_that_add_refuses() {
+    needs_rig!();
+    let rig = Rig::new();
+    let mut good = conf(&rig);
+    good["args"] = json!({});
+    for (key, value) in [
+        ("/mtu", json!(-1)),
+        ("/ipMasqBackend", json!("ipfw")),
+        ("/isGateway", json!("yes")),
+        ("/vlan", json!(5000)),
+        ("/dns", json!([])),
+        ("/args", json!([])),
+        ("/prevResult", json!(5)),
+        ("/ipam/ranges", json!({})),
+        ("/ipam/routes", json!([{"dst": "everywhere"}])),
+    ] {
+        let a = Container::new("a");
+        rig.run("bridge", "ADD", &good, &a).expect_ok("ADD");
+        let mut broken = good.clone();
+        match key.strip_prefix("/ipam/") {
+            Some(inner) => broken["ipam"][inner] = value,
+            None => broken[&key[1..]] = value,
+        }
+        let what = format!("with a broken {key}");
+        if key != "/prevResult" {
+            rig.run("bridge", "ADD", &broken, &Container::new("b")).expect_code(7, &format!("ADD {what}"));
+        }
+        rig.run("bridge", "DEL", &broken, &a).expect_ok(&format!("DEL {what}"));
+        assert_eq!(rig.leases("podnet"), [], "{what}");
+        let rules = sh("nft list ruleset");
+        assert!(!rules.contains("10.88.0."), "{what}: {rules}");
+        assert!(!sh("ip -o link show type veth").contains("master"), "{what}");
+    }
+    for (key, value) in [
+        ("backend", json!("ipfw")),
+        ("markMasqBit", json!(99)),
+        ("prevResult", json!("x")),
+        ("runtimeConfig", json!({"portMappings": [{"hostPort": 0, "containerPort": 80, "protocol": "udp"}]})),
+    ] {
+        let a = Container::new("a");
+        let result = rig.run("bridge", "ADD", &good, &a).expect_ok("ADD");
+        let mut portmap = json!({"cniVersion": "1.0.0", "name": "podnet", "type": "portmap", "prevResult": result,
+            "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}});
+        rig.run("portmap", "ADD", &portmap, &a).expect_ok("portmap ADD");
+        portmap[key] = value;
+        rig.run("portmap", "ADD", &portmap, &a).expect_code(7, &format!("portmap ADD with a broken {key}"));
+        rig.run("portmap", "DEL", &portmap, &a).expect_ok(&format!("portmap DEL with a broken {key}"));
+        let rules = sh("nft list ruleset");
+        assert!(!rules.contains("8080"), "{key}: {rules}");
+        rig.run("bridge", "DEL", &good, &a).expect_ok("DEL");
+    }
+}

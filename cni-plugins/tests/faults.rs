@@ -8,6 +8,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use keelson_require::{program, require};
 use rig::{Container, Rig, feed, inside, sh};
 use serde_json::{Value, json};
 
@@ -68,10 +69,7 @@ fn del_succeeds_with_whatever_is_left_to_work_with() {
 #[test]
 fn an_add_killed_at_any_point_is_undone_by_del() {
     needs_rig!();
-    if Command::new("strace").arg("-V").output().is_err() {
-        eprintln!("skipped: it needs strace, to kill a plugin at a chosen system call");
-        return;
-    }
+    require!(program("strace"));
     let rig = Rig::new();
     let mut conf = conf(&rig);
     conf["macspoofchk"] = true.into();
@@ -289,12 +287,53 @@ fn a_lock_that_is_held_is_told_after_a_while() {
     assert!(keelson_cni::host_local::Store::open(&dir, patience, boot(), 1).is_ok());
 }
 
-#[allow(unsafe_code)] // unshare is unsafe as such; here only mounts are concerned.
-fn own_mounts() {
-    // SAFETY: the file descriptor table stays shared.
-    unsafe {
-        rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS | rustix::thread::UnshareFlags::FS)
+#[test]
+fn a_program_that_outlives_its_killed_plugin_leaves_nothing_behind_del() {
+    needs_rig!();
+    let rig = Rig::new();
+    let mut conf = conf(&rig);
+    conf["ipMasqBackend"] = "iptables".into();
+    let a = Container::new("a");
+    // An iptables that says when it is about to make the chain, and waits until it is told to go on.
+    let slow = rig.dir.path().join("slow");
+    fs::create_dir(&slow).unwrap();
+    sh(&format!("mkfifo {0}/began {0}/go", slow.display()));
+    let script = r#"#!/bin/sh
+case "$*" in *' -N '*) echo $$ >DIR/began; read _ <DIR/go;; esac
+PATH=${PATH#*:} exec iptables "$@"
+"#;
+    fs::write(slow.join("iptables"), script.replace("DIR", slow.to_str().unwrap())).unwrap();
+    sh(&format!("chmod +x {}/iptables", slow.display()));
+
+    let mut add = rig.command(&rig.plugins, "bridge", "ADD", &a.id, &a.path());
+    add.env("PATH", format!("{}:{}", slow.display(), std::env::var("PATH").unwrap()));
+    let mut add = rig::start(add, &conf.to_string());
+    let program = fs::read_to_string(slow.join("began")).unwrap();
+    add.kill().unwrap();
+    add.wait().unwrap();
+
+    let mut del = rig::start(rig.command(&rig.plugins, "bridge", "DEL", &a.id, &a.path()), &conf.to_string());
+    let waits = |pid: String| {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|l| l.contains("->") && l.split_whitespace().any(|word| word == pid))
+    };
+    // It either waits for the program, or is done and has missed what the program is about to make.
+    while !waits(del.id().to_string()) && del.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
     }
-    .unwrap();
+    fs::write(slow.join("go"), "\n").unwrap();
+    assert!(del.wait().unwrap().success());
+    let runs = || fs::read(format!("/proc/{}/cmdline", program.trim())).is_ok_and(|line| !line.is_empty());
+    while runs() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let rules = sh("nft list ruleset");
+    assert!(!rules.contains("CNI-"), "{rules}");
+    clean(&rig, "an ADD whose program outlived it");
+}
+
+fn own_mounts() {
+    use nix::sched::{CloneFlags, unshare};
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
     sh("mount --make-rprivate /");
 }

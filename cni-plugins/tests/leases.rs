@@ -53,6 +53,8 @@ enum Event {
     /// A plugin died after making the lease and before noting that the index is complete.
     CrashBeforeStamp,
     LoseIndex,
+    /// Somebody rewrites one container's lease to be another's, in place, which the directory does not show.
+    Rewrite(u8, u8),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -66,6 +68,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0u8..12, 2u8..15).prop_map(|(c, a)| Event::CrashBeforeLease(c, a)),
         1 => Just(Event::CrashBeforeStamp),
         1 => Just(Event::LoseIndex),
+        1 => (0u8..12, 0u8..12).prop_map(|(from, to)| Event::Rewrite(from, to)),
     ]
 }
 
@@ -94,7 +97,7 @@ proptest! {
                     } else if model.len() == 13 {
                         prop_assert!(got.is_err(), "there is none left");
                     } else {
-                        let given = got.unwrap()[0].address.addr;
+                        let given = got.unwrap()[0].address.ip();
                         prop_assert!(given != addr(1), "the gateway's address was given");
                         prop_assert!(model.insert(given, c).is_none(), "{given} was given twice");
                     }
@@ -145,6 +148,14 @@ proptest! {
                 }
                 Event::LoseIndex => {
                     let _ = fs::remove_dir_all(dir.join(".keelson"));
+                }
+                Event::Rewrite(from, to) => {
+                    if !holds(&model, to) {
+                        for (a, holder) in model.iter_mut().filter(|(_, v)| **v == from) {
+                            fs::write(dir.join(a.to_string()), owner(to).content()).unwrap();
+                            *holder = to;
+                        }
+                    }
                 }
             }
             let files: HashMap<IpAddr, String> = model.iter().map(|(a, c)| (*a, owner(*c).content())).collect();
@@ -292,4 +303,52 @@ fn foreign_leases_are_judged_by_their_time_after_a_boot() {
     let mut store = open(dir, "second");
     assert!(store.reserve(&owner(3), &sets(), &[addr(3)]).is_err(), "the lease of this boot is respected");
     store.reserve(&owner(3), &sets(), &[addr(2)]).expect("the one of the former boot is not");
+}
+
+#[test]
+fn a_lease_rewritten_in_place_is_its_new_owner_s() {
+    for new in [owner(2), LeaseOwner { container: "c2".into(), ifname: None }] {
+        for by_old_owner_first in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let dir = dir.path();
+            open(dir, "boot").reserve(&owner(1), &sets(), &[addr(5)]).unwrap();
+            fs::write(dir.join("10.0.0.5"), new.content()).unwrap();
+            if by_old_owner_first {
+                open(dir, "boot").release(&owner(1)).unwrap();
+                assert_eq!(lease_files(dir).len(), 1, "it is not the old owner's to free");
+            }
+            assert_eq!(open(dir, "boot").find(&owner(2)).unwrap(), [addr(5)]);
+            open(dir, "boot").release(&owner(2)).unwrap();
+            assert_eq!(lease_files(dir), HashMap::new());
+        }
+    }
+}
+
+#[test]
+fn failures_are_told_in_the_reference_s_words_where_callers_match_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let ranges = json!([[{"subnet": "10.1.2.0/24"}], [{"subnet": "10.1.3.0/24"}]]);
+    let base = json!({"name": "net", "ipam": {"type": "host-local", "dataDir": dir.path(), "ranges": ranges},
+        "args": {"cni": {"ips": ["10.1.2.88", "10.1.2.77"]}}});
+    for (version, words) in [
+        ("0.1.0", "CNI version 0.1.0 does not support more than 1 address per family"),
+        ("0.2.0", "CNI version 0.2.0 does not support more than 1 address per family"),
+        ("0.3.1", "failed to allocate all requested IPs: 10.1.2.77"),
+    ] {
+        let mut conf = base.clone();
+        conf["cniVersion"] = version.into();
+        let env = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "c"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", "/nowhere"),
+            ("CNI_PATH", "/nowhere"),
+        ];
+        let env = env.into_iter().fold(Env::default(), |env, (name, value)| env.with(name, value));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let plugin = keelson_cni::plugin("host-local").unwrap();
+        assert_eq!(run(plugin, &env, &mut conf.to_string().as_bytes(), &mut out, &mut err), 1);
+        let told: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(told["msg"], words);
+    }
 }

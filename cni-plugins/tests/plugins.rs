@@ -3,6 +3,7 @@
 
 mod rig;
 
+use keelson_require::{program, require};
 use rig::{Container, Rig, inside, listen, reaches, sh, sh_json};
 use serde_json::{Value, json};
 
@@ -107,26 +108,50 @@ fn loopback_is_set_up_and_down() {
 #[test]
 fn gc_frees_what_is_not_listed_and_keeps_the_rest() {
     needs_rig!();
-    let rig = Rig::new();
-    let mut conf = bridge_conf(&rig);
-    let containers = ["a", "b", "c"].map(Container::new);
-    for c in &containers {
-        rig.run("bridge", "ADD", &conf, c).expect_ok("ADD");
-    }
-    conf["cni.dev/valid-attachments"] = json!([{"containerID": "b", "ifname": "eth0"}]);
-    rig.run("bridge", "GC", &conf, &containers[0]).expect_ok("GC");
-    let owners: Vec<String> = rig.leases("podnet").into_iter().map(|(_, owner)| owner).collect();
-    assert_eq!(owners, ["b\r\neth0", "b\r\neth0"]);
-    assert_eq!(sh("nft list ruleset").matches("chain masq-").count(), 1);
+    for backend in [None, Some("nftables")] {
+        let rig = Rig::new();
+        let mut conf = bridge_conf(&rig);
+        conf["ipMasqBackend"] = backend.into();
+        let containers = ["a", "b", "c"].map(Container::new);
+        for c in &containers {
+            rig.run("bridge", "ADD", &conf, c).expect_ok("ADD");
+        }
+        // A list with an entry that says too little says nothing about the others, either.
+        let (leases, rules) = (rig.leases("podnet"), sh("nft list ruleset"));
+        let b = json!({"containerID": "b", "ifname": "eth0"});
+        for wrong in [
+            json!({"containerID": "a"}),
+            json!({"containerID": "a", "ifname": ""}),
+            json!({"ifname": "eth0"}),
+            json!(["a", "eth0"]),
+            json!("a"),
+            Value::Null,
+        ] {
+            conf["cni.dev/valid-attachments"] = json!([b, wrong]);
+            for plugin in ["bridge", "host-local", "portmap"] {
+                let ended = rig.run(plugin, "GC", &conf, &containers[0]);
+                ended.expect_code(7, &format!("{plugin} GC with the entry {wrong}"));
+            }
+            assert_eq!(rig.leases("podnet"), leases, "{wrong}");
+            assert_eq!(sh("nft list ruleset"), rules, "{wrong}");
+        }
+        conf["cni.dev/valid-attachments"] = json!([b]);
+        rig.run("bridge", "GC", &conf, &containers[0]).expect_ok("GC");
+        let owners: Vec<String> = rig.leases("podnet").into_iter().map(|(_, owner)| owner).collect();
+        assert_eq!(owners, ["b\r\neth0", "b\r\neth0"]);
+        let rules = sh("nft list ruleset");
+        assert_eq!(rules.matches("if: eth0, id: ").count(), 2, "{backend:?}: {rules}");
+        assert_eq!(rules.matches("id: b").count(), 2, "{backend:?}: {rules}");
 
-    conf["cni.dev/valid-attachments"] = Value::Null;
-    rig.run("bridge", "GC", &conf, &containers[0]).expect_ok("GC with an empty list");
-    assert_eq!(rig.leases("podnet"), []);
-    for kept in ["lock", "last_reserved_ip.0", "last_reserved_ip.1"] {
-        assert!(rig.data_dir().join("podnet").join(kept).exists(), "{kept} should be kept");
+        conf["cni.dev/valid-attachments"] = Value::Null;
+        rig.run("bridge", "GC", &conf, &containers[0]).expect_ok("GC with an empty list");
+        assert_eq!(rig.leases("podnet"), []);
+        for kept in ["lock", "last_reserved_ip.0", "last_reserved_ip.1"] {
+            assert!(rig.data_dir().join("podnet").join(kept).exists(), "{kept} should be kept");
+        }
+        conf["cni.dev/valid-attachments"] = json!("all");
+        rig.run("bridge", "GC", &conf, &containers[0]).expect_code(7, "GC with a list that is none");
     }
-    conf["cni.dev/valid-attachments"] = json!("all");
-    rig.run("bridge", "GC", &conf, &containers[0]).expect_code(7, "GC with a list that is none");
 }
 
 #[test]
@@ -179,10 +204,7 @@ fn a_spoofed_mac_is_not_let_through() {
 #[test]
 fn no_process_is_started_on_the_default_path() {
     needs_rig!();
-    if std::process::Command::new("strace").arg("-V").output().is_err() {
-        eprintln!("skipped: it needs strace, to see processes being started");
-        return;
-    }
+    require!(program("strace"));
     let rig = Rig::new();
     let conf = bridge_conf(&rig);
     let a = Container::new("a");

@@ -1,4 +1,4 @@
-//! Host ports, from every side, in both backends.
+//! Host ports, from every side, in all backends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod rig;
@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use rig::{Container, PATIENCE, Rig, answer_udp, inside, listen, reaches, sh};
 use serde_json::{Value, json};
+
+/// The backend of whoever names none.
+const OWN: &str = "our own";
 
 struct Web {
     rig: Rig,
@@ -24,10 +27,12 @@ fn web(backend: &str, mappings: Value) -> Web {
             "ranges": [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]],
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}
     });
-    let portmap = json!({
-        "cniVersion": "1.0.0", "name": "podnet", "type": "portmap", "backend": backend,
-        "runtimeConfig": {"portMappings": mappings}
+    let mut portmap = json!({
+        "cniVersion": "1.0.0", "name": "podnet", "type": "portmap", "runtimeConfig": {"portMappings": mappings}
     });
+    if backend != OWN {
+        portmap["backend"] = backend.into();
+    }
     Web { rig, bridge, portmap }
 }
 
@@ -46,12 +51,28 @@ impl Web {
 #[test]
 fn a_host_port_leads_to_the_container_from_everywhere() {
     needs_rig!();
-    for backend in ["nftables", "iptables"] {
-        let web = web(backend, json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
+    let conventional = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let of_containerd = json!([{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}]);
+    for (backend, mappings) in [
+        (OWN, &conventional),
+        ("nftables", &conventional),
+        ("iptables", &conventional),
+        (OWN, &of_containerd),
+    ] {
+        let web = web(backend, mappings.clone());
         let (server, client) = (Container::new("server"), Container::new("client"));
         let conf = web.add(&server);
         web.rig.run("bridge", "ADD", &web.bridge, &client).expect_ok("ADD client");
         web.rig.run("portmap", "CHECK", &conf, &server).expect_ok("CHECK");
+        if backend == "nftables" {
+            let rules = sh(
+                "nft list chain ip cni_hostport masquerading; nft list chain ip6 cni_hostport masquerading",
+            );
+            for rule in rules.lines().filter(|line| line.contains("masquerade ")) {
+                let own = rule.contains("ip daddr 10.88.0.2 ") || rule.contains("ip6 daddr fd00:88::2 ");
+                assert!(own, "what goes to others is none of its business: {rule}");
+            }
+        }
         let told = listen(&server.netns, "[::]:80");
         for (name, from, to, seen) in [
             ("from outside", &web.rig.outside, "192.0.2.1:8080", "192.0.2.2"),
@@ -77,7 +98,7 @@ fn a_host_port_leads_to_the_container_from_everywhere() {
 #[test]
 fn host_addresses_and_masquerading_are_as_asked_for() {
     needs_rig!();
-    for backend in ["nftables", "iptables"] {
+    for backend in [OWN, "nftables", "iptables"] {
         let mut web = web(
             backend,
             json!([
@@ -105,6 +126,7 @@ fn host_addresses_and_masquerading_are_as_asked_for() {
 fn conditions_limit_who_may_use_a_port() {
     needs_rig!();
     for (backend, conditions) in [
+        (OWN, json!(["ip", "saddr", "!=", "192.0.2.2"])),
         ("nftables", json!(["ip", "saddr", "!=", "192.0.2.2"])),
         ("iptables", json!(["!", "-s", "192.0.2.2"])),
     ] {
@@ -123,7 +145,7 @@ fn conditions_limit_who_may_use_a_port() {
 #[test]
 fn a_udp_client_that_keeps_sending_is_led_to_the_new_container() {
     needs_rig!();
-    let web = web("nftables", json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}]));
+    let web = web(OWN, json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}]));
     let (old, new) = (Container::new("old"), Container::new("new"));
     let conf = web.add(&old);
     answer_udp(&old.netns, "0.0.0.0:53", b"old");
@@ -150,20 +172,61 @@ fn a_udp_client_that_keeps_sending_is_led_to_the_new_container() {
 #[test]
 fn the_last_container_to_claim_a_port_has_it_and_the_first_one_s_end_does_not_take_it_away() {
     needs_rig!();
-    let web = web("nftables", json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
-    let (first, second) = (Container::new("first"), Container::new("second"));
-    let conf = web.add(&first);
-    web.add(&second);
-    web.rig.run("portmap", "CHECK", &conf, &first).expect_code(101, "CHECK of the first");
-    web.rig.run("portmap", "DEL", &conf, &first).expect_ok("DEL of the first");
-    let _told = listen(&second.netns, "0.0.0.0:80");
-    assert!(reaches(&web.rig.outside, "192.0.2.1:8080"));
+    for backend in [OWN, "nftables"] {
+        let web = web(backend, json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
+        let (first, second) = (Container::new("first"), Container::new("second"));
+        let conf = web.add(&first);
+        web.add(&second);
+        let _told = listen(&second.netns, "0.0.0.0:80");
+        assert!(reaches(&web.rig.outside, "192.0.2.1:8080"), "{backend}: the second has it");
+        if backend == OWN {
+            web.rig.run("portmap", "CHECK", &conf, &first).expect_code(101, "CHECK of the first");
+        }
+        web.rig.run("portmap", "DEL", &conf, &first).expect_ok("DEL of the first");
+        assert!(reaches(&web.rig.outside, "192.0.2.1:8080"), "{backend}: the second still has it");
+    }
+}
+
+/// What a container can do that sends frames of its own making to the gateway's MAC; here its kernel makes them.
+#[test]
+fn containers_do_not_reach_the_host_s_loopback_address() {
+    needs_rig!();
+    for backend in [OWN, "nftables", "iptables"] {
+        let web = web(backend, json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
+        let (server, other) = (Container::new("server"), Container::new("other"));
+        web.add(&server);
+        web.rig.run("bridge", "ADD", &web.bridge, &other).expect_ok("ADD");
+        let private = inside(&web.rig.host, || UdpSocket::bind("127.0.0.1:5555")).unwrap();
+        private.set_read_timeout(Some(PATIENCE)).unwrap();
+        let send = |from: &Container, address: &str, word: &[u8]| {
+            let line = "ip route replace 127.0.0.1/32 via 10.88.0.1 && echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet";
+            inside(&from.netns, || {
+                sh(line);
+                UdpSocket::bind((address, 0)).unwrap().send_to(word, "127.0.0.1:5555").unwrap();
+            });
+        };
+        send(&server, "10.88.0.2", b"guarded");
+        send(&other, "10.88.0.3", b"guarded");
+        // What shows that only the rules were in the way.
+        sh("nft flush chain inet keelson_hostport localnet || true");
+        send(&other, "10.88.0.3", b"open");
+        let mut heard = [0; 20];
+        let count = private.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..count], b"open", "{backend}");
+        // A node that was set up before there was such a rule gets it with its next host port.
+        sh(
+            "nft flush chain inet keelson_hostport localnet && nft delete chain inet keelson_hostport localnet",
+        );
+        web.add(&Container::new("later"));
+        let rules = sh("nft list chain inet keelson_hostport localnet");
+        assert_eq!(rules.matches("drop").count(), 2, "{backend}: {rules}");
+    }
 }
 
 #[test]
 fn service_rules_keep_precedence() {
     needs_rig!();
-    let web = web("nftables", json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
+    let web = web(OWN, json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]));
     let (server, service) = (Container::new("server"), Container::new("service"));
     web.add(&server);
     web.rig.run("bridge", "ADD", &web.bridge, &service).expect_ok("ADD");

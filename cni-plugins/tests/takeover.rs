@@ -3,6 +3,7 @@
 
 mod rig;
 
+use keelson_require::{part, require};
 use rig::{Container, Rig, sh};
 use serde_json::{Value, json};
 
@@ -33,10 +34,7 @@ fn nothing_of_theirs_is_left(rig: &Rig, what: &str) {
 #[test]
 fn ours_deletes_what_the_reference_added() {
     needs_rig!();
-    let Some(reference) = rig::reference() else {
-        eprintln!("skipped: the reference plugins are not there; tests/parts.sh cni-reference builds them");
-        return;
-    };
+    let reference = require!(rig::reference());
     for backend in ["iptables", "nftables"] {
         let rig = Rig::new();
         let conf = conf(&rig, backend);
@@ -44,6 +42,7 @@ fn ours_deletes_what_the_reference_added() {
         let mut result = rig.run_at(&reference, "bridge", "ADD", &conf, &a).expect_ok("reference ADD");
         rig.run_at(&reference, "portmap", "ADD", &portmap(backend, &result), &a)
             .expect_ok("reference portmap ADD");
+        rig.run("portmap", "CHECK", &portmap(backend, &result), &a).expect_ok("our portmap CHECK");
         let second = rig.run("bridge", "ADD", &conf, &b).expect_ok("our ADD beside it");
         assert_eq!(second["ips"][0]["address"], "10.88.0.3/24", "the round of addresses goes on");
         let mut checked = conf.clone();
@@ -65,40 +64,47 @@ fn ours_deletes_what_the_reference_added() {
 #[test]
 fn the_reference_deletes_what_ours_added() {
     needs_rig!();
-    let Some(reference) = rig::reference() else {
-        eprintln!("skipped: the reference plugins are not there; tests/parts.sh cni-reference builds them");
-        return;
-    };
-    let rig = Rig::new();
-    let conf = conf(&rig, "iptables");
-    let (a, b) = (Container::new("a"), Container::new("b"));
-    let result = rig.run("bridge", "ADD", &conf, &a).expect_ok("our ADD");
-    rig.run("portmap", "ADD", &portmap("iptables", &result), &a).expect_ok("our portmap ADD");
-    let second = rig.run_at(&reference, "bridge", "ADD", &conf, &b).expect_ok("reference ADD beside it");
-    assert_eq!(second["ips"][0]["address"], "10.88.0.3/24", "the round of addresses goes on");
-    let mut checked = conf.clone();
-    checked["prevResult"] = result.clone();
-    rig.run_at(&reference, "bridge", "CHECK", &checked, &a).expect_ok("reference CHECK");
-    rig.run_at(&reference, "portmap", "CHECK", &portmap("iptables", &result), &a)
-        .expect_ok("reference portmap CHECK");
-    rig.run_at(&reference, "portmap", "DEL", &portmap("iptables", &result), &a)
-        .expect_ok("reference portmap DEL");
-    for c in [&a, &b] {
-        rig.run_at(&reference, "bridge", "DEL", &conf, c).expect_ok("reference DEL");
+    let reference = require!(rig::reference());
+    for backend in ["iptables", "nftables"] {
+        let rig = Rig::new();
+        let conf = conf(&rig, backend);
+        // As long as a runtime's, so that comments are cut where the reference cuts them.
+        let (a, b) = (Container::new(&"a".repeat(64)), Container::new(&"b".repeat(64)));
+        let result = rig.run("bridge", "ADD", &conf, &a).expect_ok("our ADD");
+        let ports = portmap(backend, &result);
+        rig.run("portmap", "ADD", &ports, &a).expect_ok("our portmap ADD");
+        let second = rig.run_at(&reference, "bridge", "ADD", &conf, &b).expect_ok("reference ADD beside it");
+        assert_eq!(second["ips"][0]["address"], "10.88.0.3/24", "the round of addresses goes on");
+        rig.run_at(&reference, "portmap", "ADD", &portmap(backend, &second), &b).expect_ok("reference ADD");
+        let mut checked = conf.clone();
+        checked["prevResult"] = result.clone();
+        rig.run_at(&reference, "bridge", "CHECK", &checked, &a).expect_ok("reference CHECK");
+        rig.run_at(&reference, "portmap", "CHECK", &ports, &a).expect_ok("reference portmap CHECK");
+        if backend == "nftables" {
+            let comments = |rules: String| -> Vec<String> {
+                let of = |line: &str| line.split_once(" comment ").map(|(_, c)| c.replace('a', "b"));
+                rules.lines().filter_map(of).filter(|c| c.contains("net: ")).collect()
+            };
+            let found = comments(sh("nft list table inet cni_plugins_masquerade"));
+            assert_eq!(found.len(), 4, "{found:?}");
+            let lengths: std::collections::HashSet<usize> = found.iter().map(String::len).collect();
+            assert_eq!(lengths.len(), 1, "both cut them at the same place: {found:?}");
+        }
+        for c in [&a, &b] {
+            rig.run_at(&reference, "portmap", "DEL", &ports, c).expect_ok("reference portmap DEL");
+            rig.run_at(&reference, "bridge", "DEL", &conf, c).expect_ok("reference DEL");
+        }
+        nothing_of_theirs_is_left(&rig, &format!("the reference, {backend}"));
+        // And back again: our index notices that leases came and went without it.
+        let third = rig.run("bridge", "ADD", &conf, &Container::new("c")).expect_ok("our ADD after that");
+        assert_eq!(third["ips"][0]["address"], "10.88.0.4/24");
     }
-    nothing_of_theirs_is_left(&rig, "the reference");
-    // And back again: our index notices that leases came and went without it.
-    let third = rig.run("bridge", "ADD", &conf, &Container::new("c")).expect_ok("our ADD after that");
-    assert_eq!(third["ips"][0]["address"], "10.88.0.4/24");
 }
 
 #[test]
 fn our_bridge_works_with_their_ipam_and_theirs_with_ours() {
     needs_rig!();
-    let Some(reference) = rig::reference() else {
-        eprintln!("skipped: the reference plugins are not there; tests/parts.sh cni-reference builds them");
-        return;
-    };
+    let reference = require!(rig::reference());
     let rig = Rig::new();
     let mut conf = conf(&rig, "nftables");
     for version in ["0.2.0", "0.4.0", "1.1.0"] {
@@ -130,13 +136,7 @@ fn our_bridge_works_with_their_ipam_and_theirs_with_ours() {
 #[test]
 fn cnitool_runs_the_whole_chain() {
     needs_rig!();
-    let parts = rig::reference()
-        .and_then(|r| Some(r.parent()?.join("cnitool-v1.3.0/cnitool")))
-        .filter(|f| f.is_file());
-    let Some(cnitool) = parts else {
-        eprintln!("skipped: cnitool is not there; tests/parts.sh cnitool builds it");
-        return;
-    };
+    let cnitool = require!(part("cnitool")).join("cnitool");
     let rig = Rig::new();
     let etc = rig.dir.path().join("net.d");
     std::fs::create_dir(&etc).unwrap();

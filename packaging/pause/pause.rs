@@ -1,4 +1,4 @@
-//! The first process of every pod's sandbox: holds the namespaces open, buries the dead, and leaves when told.
+//! The first process of every pod's sandbox: holds the namespaces open, buries the dead, and leaves on a signal.
 //!
 //! Built by rustc alone (see build.sh): no standard library, no C runtime, nothing but four system calls, so that the
 //! image that every pod carries is a few kilobytes.

@@ -83,7 +83,7 @@ impl Images {
     pub async fn ensure(
         &self,
         wanted: Wanted<'_>,
-        mut tell: impl FnMut(Progress<'_>),
+        mut progress: impl FnMut(Progress<'_>),
     ) -> Result<Present, Failure> {
         let image = wanted.image;
         if let Some(problem) = bad_name(image) {
@@ -94,7 +94,7 @@ impl Images {
         if wanted.policy != "Always"
             && let Some(found) = self.find(image).await?
         {
-            tell(Progress::AlreadyPresent);
+            progress(Progress::AlreadyPresent);
             return Ok(found);
         }
         if wanted.policy == "Never" {
@@ -108,21 +108,21 @@ impl Images {
         if wanted.policy != "Always"
             && let Some(found) = self.find(image).await?
         {
-            tell(Progress::AlreadyPresent);
+            progress(Progress::AlreadyPresent);
             return Ok(found);
         }
-        tell(Progress::Pulling);
+        progress(Progress::Pulling);
         let began = Instant::now();
         if let Err(e) = self.pull(&wanted).await {
             let message = format!("failed to pull image {image:?}: {}", e.message);
-            tell(Progress::Failed(&message));
+            progress(Progress::Failed(&message));
             return Err(Failure::Pull(message));
         }
         self.changed.send_modify(|n| *n += 1);
         let found = self.status(image).await?;
         let found =
             found.ok_or_else(|| Failure::Pull(format!("image {image:?} was pulled but is not there")))?;
-        tell(Progress::Pulled { took: began.elapsed(), waited: asked.elapsed(), bytes: found.size });
+        progress(Progress::Pulled { took: began.elapsed(), waited: asked.elapsed(), bytes: found.size });
         Ok(present(found))
     }
 
@@ -176,7 +176,7 @@ fn auth(c: &Credential) -> AuthConfig {
     }
 }
 
-/// The runtime has the last word on names; what can never be one is refused before it is asked.
+/// The runtime decides about names; what can never be one is refused before it is asked.
 fn bad_name(image: &str) -> Option<&'static str> {
     if image.is_empty() {
         Some("the name is empty")

@@ -1,4 +1,4 @@
-//! Builds the parts, starts the loops, and ends them when told to. Pods go on without us.
+//! Builds the parts, starts the loops, and ends them when asked to. Pods go on without us.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use keelson_apiserver::{
     Api, ApiError, ClientOptions, EventRecorder, LeaseKeeper, LeaseSettings, ObjectCache, RuntimeClassCache,
     ServiceCache, TokenCache,
 };
-use keelson_core::admission::NodeView;
 use keelson_core::config::{CgroupDriver, Enforcement, Settings};
 use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
 use keelson_core::resources::cpu_shares;
@@ -17,27 +16,28 @@ use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
 use keelson_host::logs::{LogDirs, LogWatch};
 use keelson_host::{PathError, static_pods};
+use keelson_volumes::VolumeManager;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
-use crate::context::{ApiParts, Context};
-use crate::handle::NodeHandle;
 use crate::images::Images;
-use crate::inventory::Inventory;
-use crate::machine::MachineFacts;
-use crate::metrics::Metrics;
-use crate::node_loop::{NodeLoop, node_addresses, reserved};
-use crate::pod_loop::{PodEvents, PodLoop};
-use crate::pulse::Pulse;
-use crate::stats;
-use crate::status_writer::StatusWriter;
-use crate::view::View;
+use crate::node::machine::MachineFacts;
+use crate::node::pulse::Pulse;
+use crate::node::state::NodeState;
+use crate::node::{ApiParts, Node};
+use crate::node::{addresses, node_loop, object, pod_ranges};
+use crate::pods::pod_loop::{PodEvents, PodLoop};
+use crate::registry::Registry;
+use crate::report::Reports;
+use crate::report::handle::NodeHandle;
+use crate::report::metrics::Metrics;
+use crate::report::stats;
+use crate::report::status_writer::StatusWriter;
 
 /// What the process around the agent lends it.
 pub struct Hooks {
-    pub view: View,
+    pub registry: Registry,
     pub pulse: Pulse,
     /// Called once, when the parts are there that the node's API is made of, before the first pod is touched.
     pub built: Box<dyn FnOnce(NodeHandle) + Send>,
@@ -63,90 +63,74 @@ pub enum AgentError {
 }
 
 /// Runs the agent until `hooks.shutdown` is cancelled.
-pub async fn run(settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
-    let dirs = RootDirs::new(&settings.root_dir);
-    dirs.ensure()?;
-    let logs = LogDirs::new(&settings.pod_logs_dir, &settings.container_logs_dir);
+pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError> {
+    let dirs = RootDirs::new(&settings.paths.root_dir).resolved()?;
+    settings.paths.root_dir = dirs.path().to_owned();
+    let logs = LogDirs::new(&settings.paths.pod_logs_dir, &settings.paths.container_logs_dir);
     logs.ensure()?;
     let runtime = Runtime::connect(
         &settings.container_runtime_endpoint,
         Some(settings.image_service_endpoint.as_str()).filter(|e| !e.is_empty()),
         settings.kubelet.runtime_request_timeout.get(),
     )?
-    .with_pod_logs(&settings.pod_logs_dir);
+    .with_pod_logs(&settings.paths.pod_logs_dir);
     let cgroups = Arc::new(open_cgroups(&settings, &runtime).await?);
     let machine = MachineFacts::read(&settings)?;
+    let addresses = addresses::read(&settings).await.map_err(|e| AgentError::Machine(e.to_string()))?;
     cgroups.ensure_root(&all_pods(&settings, &machine.capacity))?;
     let api = match &settings.kubeconfig {
         Some(path) => Some(connect(path.clone(), &settings).await?),
         None => None,
     };
-    let (view_tx, view) = watch::channel(NodeView::default());
-    let (_host_ips_tx, host_ips) = watch::channel(node_addresses(&settings.node_ips, &machine.addresses));
-    let (name_tx, runtime_name) = watch::channel("containerd".to_owned());
-    let (ready_tx, _) = watch::channel(false);
-    let (identity_tx, identity) = watch::channel(None);
-    let (uid_tx, node_uid) = watch::channel(None);
-
     let events = api.as_ref().map_or_else(EventRecorder::standalone, |a| EventRecorder::start(a.api.clone()));
-    let ctx = Arc::new(Context {
-        statuses: StatusWriter::new(api.as_ref().map(|a| a.api.clone())),
+    let node = Arc::new(Node {
+        reports: Reports {
+            events,
+            statuses: StatusWriter::new(api.as_ref().map(|a| a.api.clone()), hooks.registry.clone()),
+            pulse: hooks.pulse,
+            log_watch: LogWatch::start()
+                .map_err(|e| AgentError::Machine(format!("logs cannot be watched: {e}")))?,
+            metrics: Metrics::default(),
+            stats: stats::StatsMemory::default(),
+        },
+        state: NodeState::new(addresses, settings.external_cloud),
         images: Images::new(runtime.clone()),
-        capacity: machine.node_capacity(),
-        inventory: Inventory::default(),
-        log_watch: LogWatch::start()
-            .map_err(|e| AgentError::Machine(format!("logs cannot be watched: {e}")))?,
-        metrics: Metrics::default(),
-        stats: stats::Memory::default(),
+        volumes: VolumeManager::new(),
+        registry: hooks.registry.clone(),
         runtime: runtime.clone(),
-        view: hooks.view,
-        pulse: hooks.pulse,
-        node: view.clone(),
-        features: watch::Sender::new(Default::default()),
         settings,
+        machine,
         api,
         dirs,
         logs,
         cgroups,
-        events,
-        host_ips,
-        runtime_name,
     });
 
-    (hooks.built)(NodeHandle::new(ctx.clone()));
+    (hooks.built)(NodeHandle::new(node.clone()));
 
     let mut tasks = JoinSet::new();
-    let node_loop = NodeLoop {
-        ctx: ctx.clone(),
-        machine,
-        view: view_tx,
-        identity: identity_tx,
-        node_uid: uid_tx,
-        runtime_name: name_tx,
-        runtime_ready: ready_tx,
-    };
-    tasks.spawn(named("node loop", node_loop.run()));
-    tasks.spawn(named("log rotation", crate::log_rotation::run(ctx.clone())));
+    tasks.spawn(named("node loop", node_loop::run(node.clone())));
+    tasks.spawn(named("node object", object::follow(node.clone())));
+    tasks.spawn(named("pod ranges", pod_ranges::follow(node.clone())));
+    tasks.spawn(named("node addresses", addresses::follow(node.clone())));
+    tasks.spawn(named("log rotation", crate::upkeep::log_rotation::run(node.clone())));
     let pod_loop = PodLoop {
-        api: ctx.api.as_ref().map(|a| Box::pin(a.api.pods()) as PodEvents),
-        statics: static_sets(&ctx.settings, &mut tasks),
+        api: node.api.as_ref().map(|a| Box::pin(a.api.pods()) as PodEvents),
+        statics: static_sets(&node.settings, &mut tasks),
         runtime: keelson_cri::watch(runtime, Duration::from_secs(1)),
-        node: identity,
-        admission: Admission::new(view.clone()),
-        ctx: ctx.clone(),
+        node: node.clone(),
     };
-    let mut known = view;
     tasks.spawn(named("pod loop", async move {
         // Pods are judged by what the node has, so that has to be known first. It takes no apiserver and no runtime.
-        let _ = known.wait_for(|v| !v.name.is_empty()).await;
+        pod_loop.node.state.known().await;
         pod_loop.run().await;
     }));
-    if let Some(api) = &ctx.api {
+    if let Some(api) = &node.api {
         let duration = Duration::from_secs(
-            u64::try_from(ctx.settings.kubelet.node_lease_duration_seconds).unwrap_or(40),
+            u64::try_from(node.settings.kubelet.node_lease_duration_seconds).unwrap_or(40),
         );
         let lease = LeaseSettings { duration, renew_every: duration / 4 };
-        tasks.spawn(named("lease", LeaseKeeper::new(api.api.clone(), lease, node_uid).run()));
+        tasks.spawn(named("lease", LeaseKeeper::new(api.api.clone(), lease, node.state.uid()).run()));
     }
     (hooks.ready)();
     tokio::select! {
@@ -180,10 +164,10 @@ async fn connect(kubeconfig: PathBuf, settings: &Settings) -> Result<ApiParts, A
     })
 }
 
-/// The runtime knows best which driver it uses; where it does not tell, the configuration does.
+/// The runtime knows best which driver it uses; where it does not report it, the configuration decides.
 async fn open_cgroups(settings: &Settings, runtime: &Runtime) -> Result<Cgroups, AgentError> {
-    let told = runtime.cgroup_driver().await.ok().flatten();
-    let driver = match (told, settings.kubelet.cgroup_driver) {
+    let reported = runtime.cgroup_driver().await.ok().flatten();
+    let driver = match (reported, settings.kubelet.cgroup_driver) {
         (Some(keelson_cri::status::CgroupDriver::Systemd), _) | (None, CgroupDriver::Systemd) => {
             cgroup::Driver::Systemd
         }
@@ -191,7 +175,7 @@ async fn open_cgroups(settings: &Settings, runtime: &Runtime) -> Result<Cgroups,
             cgroup::Driver::Cgroupfs
         }
     };
-    let mut wanted = cgroup::Settings::new(driver);
+    let mut wanted = cgroup::CgroupSettings::new(driver);
     wanted.cgroup_root = settings.kubelet.cgroup_root.clone();
     wanted.per_qos = settings.kubelet.cgroups_per_qos;
     let cgroups = Cgroups::detect(wanted)?;
@@ -204,7 +188,7 @@ fn all_pods(settings: &Settings, capacity: &Capacity) -> cgroup::Limits {
     if !settings.kubelet.enforce_node_allocatable.contains(&Enforcement::Pods) {
         return cgroup::Limits::default();
     }
-    let reserved = Reserved { eviction: Amounts::default(), ..reserved(settings, capacity) };
+    let reserved = Reserved { eviction: Amounts::default(), ..Reserved::of(&settings.kubelet, capacity) };
     let left = allocatable(capacity, &reserved);
     let milli = i64::try_from(left.cpu_millis).unwrap_or(i64::MAX);
     cgroup::Limits {
@@ -215,9 +199,9 @@ fn all_pods(settings: &Settings, capacity: &Capacity) -> cgroup::Limits {
 }
 
 /// Complete sets of static pods. Without a directory there is one empty set, so that the source has spoken.
-fn static_sets(settings: &Settings, tasks: &mut JoinSet<&'static str>) -> crate::pod_loop::StaticSets {
+fn static_sets(settings: &Settings, tasks: &mut JoinSet<&'static str>) -> crate::pods::pod_loop::StaticSets {
     let (tx, rx) = mpsc::channel(4);
-    let Some(path) = settings.static_pod_path.clone() else {
+    let Some(path) = settings.paths.static_pod_path.clone() else {
         tasks.spawn(named("no static pods", async move {
             let _ = tx.send(Arc::default()).await;
             std::future::pending::<()>().await;
@@ -225,7 +209,7 @@ fn static_sets(settings: &Settings, tasks: &mut JoinSet<&'static str>) -> crate:
         return rx;
     };
     let (set_tx, mut sets) = watch::channel(None);
-    let source = static_pods::Settings {
+    let source = static_pods::ManifestSettings {
         path,
         node_name: settings.node_name.clone(),
         rescan: settings.kubelet.file_check_frequency.get(),

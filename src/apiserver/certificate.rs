@@ -1,5 +1,5 @@
 //! When a client certificate ends, read from its DER. A server only ever says "unauthorized"; whoever has to fix that
-//! wants to be told that the certificate ran out, and where it lies.
+//! needs to know that the certificate ran out, and where it lies.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;

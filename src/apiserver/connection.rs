@@ -1,19 +1,20 @@
 //! From a kubeconfig to open connections, and again when one of its files was replaced.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
+use keelson_kit::error_chain::chain;
 use kube::client::{Body, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::certificate;
-use crate::error::{ApiError, ErrorKind, chain};
+use crate::error::{ApiError, ErrorKind};
 
 /// Streams that one HTTP/2 connection may carry. Go's server allows 250 and some proxies 100; a request beyond the
 /// limit would wait for a watch to end, which it never does.
@@ -22,7 +23,7 @@ const WATCHES_PER_CONNECTION: usize = 80;
 /// The identity that the kubeconfig gives, and the connections made with it.
 pub(crate) struct Connection {
     pub(crate) server: String,
-    requests: kube::Client,
+    requests: RwLock<kube::Client>,
     /// Watches never share a connection with requests: see [`WATCHES_PER_CONNECTION`].
     watches: Mutex<Vec<(kube::Client, Arc<()>)>>,
     config: kube::Config,
@@ -54,7 +55,7 @@ impl Connection {
         let requests = client(&config).map_err(|e| failed(&e))?;
         Ok(Self {
             server: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
-            requests,
+            requests: RwLock::new(requests),
             watches: Mutex::new(Vec::new()),
             certificate,
             fingerprint,
@@ -67,8 +68,19 @@ impl Connection {
         self.fingerprint != self.fingerprint.again()
     }
 
-    pub(crate) fn requests(&self) -> &kube::Client {
-        &self.requests
+    pub(crate) fn requests(&self) -> kube::Client {
+        self.requests.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has requests go over a new connection from now on: the old one may lead nowhere, which it takes pings three quarters
+    /// of a minute to find out. What is under way stays on it.
+    pub(crate) fn renew_requests(&self) {
+        match client(&self.config) {
+            Ok(new) => *self.requests.write().unwrap_or_else(PoisonError::into_inner) = new,
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "going on with the old connection");
+            }
+        }
     }
 
     /// A client with room for one more watch.
@@ -87,7 +99,7 @@ impl Connection {
         Ok(WatchPlace { client: client.clone(), _place: places.clone() })
     }
 
-    /// In words, when the client certificate ran out; what the server says about that is no help.
+    /// A message, when the client certificate ran out; what the server says about that is no help.
     pub(crate) fn expired(&self, now: Timestamp) -> Option<String> {
         let (path, not_after) = self.certificate.as_ref().filter(|(_, not_after)| *not_after <= now)?;
         Some(format!(
@@ -115,7 +127,7 @@ fn client(config: &kube::Config) -> Result<kube::Client, kube::Error> {
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(90))
         .pool_max_idle_per_host(4)
-        // A peer that vanished without a word is noticed within three quarters of a minute.
+        // A peer that vanished silently is noticed within three quarters of a minute.
         .http2_keep_alive_interval(Duration::from_secs(30))
         .http2_keep_alive_timeout(Duration::from_secs(15))
         .build::<_, Body>(tls.enable_http1().enable_http2().wrap_connector(tcp));
@@ -140,8 +152,8 @@ fn certificate_expiry(config: &kube::Config) -> Option<(String, Timestamp)> {
     Some((path, certificate::expiry_of_pem(&pem)?))
 }
 
-/// Which files the identity came from and how they looked, so that a rotation is noticed. A rotated certificate is a
-/// symbolic link that now points elsewhere; the time of the file behind it tells.
+/// Which files the identity came from and what state they were in, so that a rotation is noticed. A rotated certificate is a
+/// symbolic link that now points elsewhere; the time of the file behind it differs.
 #[derive(PartialEq)]
 struct Fingerprint(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
@@ -152,15 +164,15 @@ impl Fingerprint {
         let root = config.root_cert_file.clone();
         let paths =
             std::iter::once(kubeconfig.to_owned()).chain(named.into_iter().flatten().map(PathBuf::from));
-        Self(paths.chain(root).map(|path| (path.clone(), look(&path))).collect())
+        Self(paths.chain(root).map(|path| (path.clone(), stamp(&path))).collect())
     }
 
     fn again(&self) -> Self {
-        Self(self.0.iter().map(|(path, _)| (path.clone(), look(path))).collect())
+        Self(self.0.iter().map(|(path, _)| (path.clone(), stamp(path))).collect())
     }
 }
 
-fn look(path: &Path) -> Option<(SystemTime, u64)> {
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }

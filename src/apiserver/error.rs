@@ -34,7 +34,7 @@ pub enum ErrorKind {
 #[error("{operation}: {message}")]
 pub struct ApiError {
     pub kind: ErrorKind,
-    /// In words, with the object: "patch status of pod default/web".
+    /// For people, with the object: "patch status of pod default/web".
     pub operation: String,
     pub message: String,
 }
@@ -60,12 +60,12 @@ impl ApiError {
                 if text.is_empty() { code.to_string() } else { format!("{code}: {text}") }
             }
         };
-        let told = status
+        let asked_for = status
             .as_ref()
             .and_then(|s| s.details.as_ref())
             .map(|d| d.retry_after_seconds)
             .filter(|s| *s > 0);
-        let retry_after = retry_after.or(told.map(|seconds| Duration::from_secs(u64::from(seconds))));
+        let retry_after = retry_after.or(asked_for.map(|seconds| Duration::from_secs(u64::from(seconds))));
         let reason = status.map(|s| s.reason).unwrap_or_default();
         Self::new(kind_of(code, &reason, retry_after), operation, message)
     }
@@ -76,6 +76,14 @@ impl ApiError {
         Self::new(kind_of(code, &status.reason, None), operation, status.message.clone())
     }
 
+    /// How long the server asked to be left alone; zero when it did not.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self.kind {
+            ErrorKind::TooManyRequests { retry_after } => retry_after,
+            _ => Duration::ZERO,
+        }
+    }
+
     pub fn is_not_found(&self) -> bool {
         self.kind == ErrorKind::NotFound
     }
@@ -84,12 +92,12 @@ impl ApiError {
         self.kind == ErrorKind::Conflict
     }
 
-    pub fn is_already_exists(&self) -> bool {
+    pub(crate) fn is_already_exists(&self) -> bool {
         self.kind == ErrorKind::AlreadyExists
     }
 
     /// True when the very same request may succeed later without anyone changing anything.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable | ErrorKind::TooManyRequests { .. } | ErrorKind::Server)
     }
 }
@@ -117,22 +125,7 @@ fn kind_of(code: StatusCode, reason: &str, retry_after: Option<Duration>) -> Err
     }
 }
 
-/// An error with all its causes on one line; the outermost words of an HTTP client alone never say what happened.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        // Many errors repeat their cause at their own end.
-        if !parts.iter().any(|part| part.ends_with(&text)) {
-            parts.push(text);
-        }
-        next = error.source();
-    }
-    parts.join(": ")
-}
-
-/// A chain without the words by which the layers of the HTTP client announce each other.
+/// A chain without the prefixes by which the layers of the HTTP client announce each other.
 pub(crate) fn plain(chain: &str) -> String {
     const NOISE: [&str; 4] = [
         "ServiceError: ",
@@ -158,21 +151,21 @@ mod tests {
             ("a name that is taken", 409, exists, None, ErrorKind::AlreadyExists),
             ("a stale write", 409, conflict, None, ErrorKind::Conflict),
             (
-                "told when in the body",
+                "asked to wait in the body",
                 429,
                 busy,
                 None,
                 ErrorKind::TooManyRequests { retry_after: Duration::from_secs(7) },
             ),
             (
-                "told when in the header",
+                "asked to wait in the header",
                 429,
                 b"busy",
                 Some(3),
                 ErrorKind::TooManyRequests { retry_after: Duration::from_secs(3) },
             ),
             (
-                "not told when",
+                "not asked for how long",
                 429,
                 b"",
                 None,
@@ -194,14 +187,5 @@ mod tests {
             assert_eq!(error.kind, kind, "{name}");
             assert!(error.to_string().starts_with("get pod a/b: "), "{name}: {error}");
         }
-    }
-
-    #[test]
-    fn a_chain_of_causes_says_each_thing_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("connect failed: {0}")]
-        struct Outer(#[source] std::io::Error);
-        let error = Outer(std::io::Error::other("refused"));
-        assert_eq!(chain(&error), "connect failed: refused");
     }
 }

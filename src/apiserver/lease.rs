@@ -10,8 +10,11 @@ use kube::core::params::{GetParams, PostParams};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::client::{Api, Pace};
+use crate::call::body;
+use crate::client::Api;
 use crate::error::{ApiError, ErrorKind};
+use crate::rate_limit::Priority;
+use crate::watch::Followed as _;
 
 const NAMESPACE_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
@@ -42,14 +45,24 @@ impl LeaseKeeper {
         Self { api, settings, node_uid, known: None }
     }
 
-    /// Renews until dropped. A failed renewal is tried again well before the lease runs out, then at the usual pace.
+    /// Renews until dropped. A renewal that takes as long as the pause between two is given up and tried again, so that there
+    /// are several tries before the lease runs out, each over a connection of its own.
     pub async fn run(mut self) {
         let mut ticks = tokio::time::interval(self.settings.renew_every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failing_since: Option<Instant> = None;
         loop {
             ticks.tick().await;
-            match self.renew(Timestamp::now()).await {
+            let limit = self.settings.renew_every;
+            let renewed = match tokio::time::timeout(limit, self.renew(Timestamp::now())).await {
+                Ok(renewed) => renewed,
+                Err(_) => {
+                    self.api.distrust_connection();
+                    let message = format!("{} did not answer within {limit:?}", self.api.server());
+                    Err(ApiError::new(ErrorKind::Unreachable, &self.operation("renew"), message))
+                }
+            };
+            match renewed {
                 Ok(()) => {
                     if let Some(since) = failing_since.take() {
                         tracing::info!(
@@ -80,11 +93,11 @@ impl LeaseKeeper {
                 None => self.read_or_create(now).await,
             };
             match result {
-                Ok(Step::Written(lease)) => {
+                Ok(RenewalStep::Written(lease)) => {
                     self.known = Some(*lease);
                     return Ok(());
                 }
-                Ok(Step::Found(lease)) => self.known = Some(*lease),
+                Ok(RenewalStep::Found(lease)) => self.known = Some(*lease),
                 Err(error) => match error.kind {
                     ErrorKind::Conflict | ErrorKind::NotFound | ErrorKind::AlreadyExists => {
                         last = Some(error)
@@ -98,11 +111,14 @@ impl LeaseKeeper {
         }))
     }
 
-    async fn read_or_create(&self, now: Timestamp) -> Result<Step, ApiError> {
+    async fn read_or_create(&self, now: Timestamp) -> Result<RenewalStep, ApiError> {
         let name = self.api.node_name();
         let request = Request::new(NAMESPACE_PATH).get(name, &GetParams::default());
-        match self.api.call::<Lease>(&self.operation("get"), Pace::Urgent, request).await {
-            Ok(lease) => return Ok(Step::Found(Box::new(slim(lease)))),
+        match self.api.call::<Lease>(&self.operation("get"), Priority::Urgent, request).await {
+            Ok(mut lease) => {
+                lease.drop_bulk();
+                return Ok(RenewalStep::Found(Box::new(lease)));
+            }
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -114,17 +130,19 @@ impl LeaseKeeper {
         let lease = self.renewed(Lease { metadata, spec: None }, now);
         let operation = self.operation("create");
         let request = Request::new(NAMESPACE_PATH).create(&PostParams::default(), body(&operation, &lease)?);
-        let created = self.api.call::<Lease>(&operation, Pace::Urgent, request).await?;
-        Ok(Step::Written(Box::new(slim(created))))
+        let mut created = self.api.call::<Lease>(&operation, Priority::Urgent, request).await?;
+        created.drop_bulk();
+        Ok(RenewalStep::Written(Box::new(created)))
     }
 
-    async fn write(&self, lease: Lease) -> Result<Step, ApiError> {
+    async fn write(&self, lease: Lease) -> Result<RenewalStep, ApiError> {
         let operation = self.operation("renew");
         let data = body(&operation, &lease)?;
         let request =
             Request::new(NAMESPACE_PATH).replace(self.api.node_name(), &PostParams::default(), data);
-        let written = self.api.call::<Lease>(&operation, Pace::Urgent, request).await?;
-        Ok(Step::Written(Box::new(slim(written))))
+        let mut written = self.api.call::<Lease>(&operation, Priority::Urgent, request).await?;
+        written.drop_bulk();
+        Ok(RenewalStep::Written(Box::new(written)))
     }
 
     fn renewed(&self, mut lease: Lease, now: Timestamp) -> Lease {
@@ -150,16 +168,7 @@ impl LeaseKeeper {
     }
 }
 
-enum Step {
+enum RenewalStep {
     Written(Box<Lease>),
     Found(Box<Lease>),
-}
-
-fn slim(mut lease: Lease) -> Lease {
-    lease.metadata.managed_fields = None;
-    lease
-}
-
-fn body(operation: &str, lease: &Lease) -> Result<Vec<u8>, ApiError> {
-    serde_json::to_vec(lease).map_err(|error| ApiError::new(ErrorKind::Invalid, operation, error.to_string()))
 }

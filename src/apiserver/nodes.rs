@@ -2,93 +2,80 @@
 
 use std::collections::BTreeMap;
 
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 use k8s_openapi::api::core::v1::NodeCondition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::client::{Api, Pace};
+use crate::client::Api;
 use crate::error::ApiError;
-use crate::follow::{Followed, Scope, Update, follow};
+use crate::rate_limit::Priority;
+use crate::watch::{Followed, Scope, Update};
 
 const PATH: &str = "/api/v1/nodes";
 
-/// What is kept of a Node. A whole one is a hundred times this size, and a cluster has thousands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeFacts {
+/// What an overlay needs of a Node. A whole one is a hundred times this size, and a cluster has thousands.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "ReadNode")]
+pub struct NodeNetwork {
     pub name: String,
     pub annotations: BTreeMap<String, String>,
     /// spec.podCIDRs, or spec.podCIDR where only that is set.
     pub pod_ranges: Vec<String>,
+    resource_version: Option<String>,
 }
 
-#[derive(Debug, Clone)]
-pub enum NodeEvent {
-    /// All nodes. One that was known and is missing here is gone.
-    Synced(Vec<NodeFacts>),
-    Applied(NodeFacts),
-    Deleted(String),
-    /// The server cannot be heard, and why. What was told last still stands.
-    Disconnected(String),
-}
-
-#[derive(Debug, Deserialize)]
-struct Found {
+#[derive(Deserialize)]
+struct ReadNode {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: ReadMetadata,
     #[serde(default)]
-    spec: FoundSpec,
+    spec: ReadSpec,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct FoundSpec {
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ReadMetadata {
+    name: String,
+    annotations: Option<BTreeMap<String, String>>,
+    resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct ReadSpec {
     #[serde(rename = "podCIDR", default)]
     pod_range: String,
     #[serde(rename = "podCIDRs", default)]
     pod_ranges: Vec<String>,
 }
 
-impl Followed for Found {
-    fn meta(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl From<Found> for NodeFacts {
-    fn from(found: Found) -> Self {
-        let FoundSpec { pod_range, mut pod_ranges } = found.spec;
+impl From<ReadNode> for NodeNetwork {
+    fn from(ReadNode { metadata, spec }: ReadNode) -> Self {
+        let ReadSpec { pod_range, mut pod_ranges } = spec;
         if pod_ranges.is_empty() && !pod_range.is_empty() {
             pod_ranges.push(pod_range);
         }
-        NodeFacts {
-            name: found.metadata.name.unwrap_or_default(),
-            annotations: found.metadata.annotations.unwrap_or_default(),
+        NodeNetwork {
+            name: metadata.name,
+            annotations: metadata.annotations.unwrap_or_default(),
             pod_ranges,
+            resource_version: metadata.resource_version,
         }
+    }
+}
+
+impl Followed for NodeNetwork {
+    fn resource_version(&self) -> Option<&str> {
+        self.resource_version.as_deref()
     }
 }
 
 impl Api {
     /// Follows all nodes until dropped.
-    pub fn nodes(&self) -> impl Stream<Item = NodeEvent> + Send + use<> {
-        let scope = Scope {
-            what: "nodes".to_owned(),
-            path: PATH.to_owned(),
-            field_selector: None,
-            from_cache: true,
-            relist_after_outage: true,
-        };
-        follow::<Found>(self.clone(), scope).map(|update| match update {
-            Update::Synced { items, .. } => {
-                NodeEvent::Synced(items.into_iter().map(NodeFacts::from).collect())
-            }
-            Update::Applied(node) => NodeEvent::Applied(node.into()),
-            Update::Deleted(node) => NodeEvent::Deleted(NodeFacts::from(node).name),
-            Update::Disconnected(error) => NodeEvent::Disconnected(error.to_string()),
-        })
+    pub fn nodes(&self) -> impl Stream<Item = Update<NodeNetwork>> + Send + use<> {
+        self.follow(Scope::new("nodes", PATH).first_from_cache())
     }
 
     /// Sets annotations of this node. By way of its status, as flannel does: that is all it is allowed to write.
@@ -110,7 +97,7 @@ impl Api {
             &PatchParams::default(),
             &Patch::Strategic(patch),
         );
-        self.call::<serde::de::IgnoredAny>(&format!("{what} node {name}"), Pace::Urgent, request)
+        self.call::<serde::de::IgnoredAny>(&format!("{what} node {name}"), Priority::Urgent, request)
             .await
             .map(drop)
     }

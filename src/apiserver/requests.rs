@@ -1,6 +1,6 @@
 //! How many requests were sent, by method and outcome, under the name that every Kubernetes client has for it.
 
-use keelson_core::metrics::{LabelledCounter, Text};
+use keelson_kit::metrics::{LabelledCounter, Text};
 
 static REQUESTS: LabelledCounter<3> = LabelledCounter::new();
 

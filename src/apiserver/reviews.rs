@@ -10,8 +10,10 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube::core::Request;
 use kube::core::params::PostParams;
 
-use crate::client::{Api, Pace};
-use crate::error::{ApiError, ErrorKind};
+use crate::call::body;
+use crate::client::Api;
+use crate::error::ApiError;
+use crate::rate_limit::Priority;
 
 /// Somebody, as the apiserver knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -32,7 +34,7 @@ impl Api {
         };
         let path = "/apis/authentication.k8s.io/v1/tokenreviews";
         let request = Request::new(path).create(&PostParams::default(), body(operation, &review)?);
-        let answer: TokenReview = self.call(operation, Pace::Reviews, request).await?;
+        let answer: TokenReview = self.call(operation, Priority::Reviews, request).await?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true)).unwrap_or_default();
         let Some(name) = user.username.filter(|n| !n.is_empty()) else { return Ok(None) };
@@ -67,11 +69,7 @@ impl Api {
         };
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let request = Request::new(path).create(&PostParams::default(), body(operation, &review)?);
-        let answer: SubjectAccessReview = self.call(operation, Pace::Reviews, request).await?;
+        let answer: SubjectAccessReview = self.call(operation, Priority::Reviews, request).await?;
         Ok(answer.status.is_some_and(|s| s.allowed && s.denied != Some(true)))
     }
-}
-
-fn body<T: serde::Serialize>(operation: &str, review: &T) -> Result<Vec<u8>, ApiError> {
-    serde_json::to_vec(review).map_err(|e| ApiError::new(ErrorKind::Invalid, operation, e.to_string()))
 }

@@ -1,20 +1,16 @@
-//! What the environment of containers tells about Services, and the RuntimeClasses that pods name.
+//! The Services that the environment of containers names.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use keelson_core::env::{ServiceEnv, ServicePort};
-use kube::core::Request;
-use kube::core::params::GetParams;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::client::{Api, Pace};
-use crate::error::ApiError;
-use crate::follow::{Scope, Update, follow, forget_bulk};
+use crate::client::Api;
+use crate::watch::{Scope, Update};
 
 type Services = BTreeMap<(String, String), Arc<ServiceEnv>>;
 
@@ -50,11 +46,7 @@ impl ServiceCache {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
-    }
-
-    /// The Services of a namespace, and `kubernetes` of the default one, which every pod is told of.
+    /// The Services of a namespace, and `kubernetes` of the default one, which every pod sees.
     pub fn visible_in(&self, namespace: &str) -> Vec<Arc<ServiceEnv>> {
         let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
         let own = services.values().filter(|service| service.namespace == namespace);
@@ -65,14 +57,8 @@ impl ServiceCache {
 }
 
 async fn keep(api: Api, services: Arc<RwLock<Services>>, synced: watch::Sender<bool>) {
-    let scope = Scope {
-        what: "services".to_owned(),
-        path: "/api/v1/services".to_owned(),
-        field_selector: None,
-        from_cache: true,
-        relist_after_outage: true,
-    };
-    let mut updates = std::pin::pin!(follow::<Service>(api, scope));
+    let scope = Scope::new("services", "/api/v1/services").first_from_cache();
+    let mut updates = std::pin::pin!(api.follow::<Service>(scope));
     while let Some(update) = updates.next().await {
         let mut known = services.write().unwrap_or_else(PoisonError::into_inner);
         match update {
@@ -119,39 +105,4 @@ fn info(service: Service) -> Option<ServiceEnv> {
         protocol: port.protocol.unwrap_or_else(|| "TCP".to_owned()),
     });
     Some(ServiceEnv { namespace, name, cluster_ip, ports: ports.collect() })
-}
-
-/// RuntimeClasses by name. Their handler cannot be changed once created, so one that was found is found for good.
-#[derive(Clone)]
-pub struct RuntimeClassCache {
-    api: Api,
-    known: Arc<Mutex<HashMap<String, Arc<RuntimeClass>>>>,
-}
-
-impl RuntimeClassCache {
-    pub fn new(api: Api) -> Self {
-        Self { api, known: Arc::default() }
-    }
-
-    /// None when there is no such class.
-    pub async fn get(&self, name: &str) -> Result<Option<Arc<RuntimeClass>>, ApiError> {
-        if let Some(class) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
-            return Ok(Some(class.clone()));
-        }
-        let request = Request::new("/apis/node.k8s.io/v1/runtimeclasses").get(name, &GetParams::default());
-        match self.api.call::<RuntimeClass>(&format!("get runtimeclass {name}"), Pace::Limited, request).await
-        {
-            Ok(mut class) => {
-                forget_bulk(&mut class.metadata);
-                let class = Arc::new(class);
-                self.known
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(name.to_owned(), class.clone());
-                Ok(Some(class))
-            }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
 }

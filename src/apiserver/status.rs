@@ -5,10 +5,12 @@ use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::client::{Api, Pace};
+use crate::call::body;
+use crate::client::Api;
 use crate::error::{ApiError, ErrorKind};
-use crate::follow::forget_bulk;
 use crate::merge_patch;
+use crate::rate_limit::Priority;
+use crate::watch::Followed as _;
 
 impl Api {
     /// Changes a pod's status from `old` to `new`, sending only the difference. The uid goes along, so that a pod which
@@ -28,8 +30,8 @@ impl Api {
         };
         let patch = Patch::Strategic(json!({"metadata": {"uid": uid}, "status": status}));
         let request = pods(namespace).patch_subresource("status", name, &PatchParams::default(), &patch);
-        let mut pod: Pod = self.call(&operation, Pace::Limited, request).await.map_err(another_uid)?;
-        forget_bulk(&mut pod.metadata);
+        let mut pod: Pod = self.call(&operation, Priority::Normal, request).await.map_err(another_uid)?;
+        pod.drop_bulk();
         Ok(Some(pod))
     }
 
@@ -44,18 +46,18 @@ impl Api {
         };
         // The answer is the pod or a Status, depending on whether it was gone at once.
         let request = pods(namespace).delete(name, &params);
-        self.call::<Value>(&operation, Pace::Limited, request).await.map(drop)
+        self.call::<Value>(&operation, Priority::Normal, request).await.map(drop)
     }
 
     /// None when there is no such pod.
     pub async fn get_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ApiError> {
         let operation = format!("get pod {namespace}/{name}");
         match self
-            .call::<Pod>(&operation, Pace::Limited, pods(namespace).get(name, &GetParams::default()))
+            .call::<Pod>(&operation, Priority::Normal, pods(namespace).get(name, &GetParams::default()))
             .await
         {
             Ok(mut pod) => {
-                forget_bulk(&mut pod.metadata);
+                pod.drop_bulk();
                 Ok(Some(pod))
             }
             Err(error) if error.is_not_found() => Ok(None),
@@ -69,11 +71,10 @@ impl Api {
         let namespace = mirror.metadata.namespace.as_deref().unwrap_or("default");
         let name = mirror.metadata.name.as_deref().unwrap_or_default();
         let operation = format!("create mirror pod {namespace}/{name}");
-        let body = serde_json::to_vec(mirror)
-            .map_err(|error| ApiError::new(ErrorKind::Invalid, &operation, error.to_string()))?;
+        let body = body(&operation, mirror)?;
         let request = pods(namespace).create(&PostParams::default(), body);
-        let mut pod: Pod = self.call(&operation, Pace::Limited, request).await?;
-        forget_bulk(&mut pod.metadata);
+        let mut pod: Pod = self.call(&operation, Priority::Normal, request).await?;
+        pod.drop_bulk();
         Ok(pod)
     }
 }

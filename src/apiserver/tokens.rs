@@ -9,9 +9,10 @@ use keelson_core::ids::PodUid;
 use kube::core::Request;
 use kube::core::params::PostParams;
 
+use crate::call::body;
 use crate::client::Api;
 use crate::error::{ApiError, ErrorKind};
-use crate::pace::random_fraction;
+use crate::jitter::random_fraction;
 
 /// Which token: of whom, for whom, and how long it should last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,7 +43,7 @@ impl std::fmt::Debug for Token {
 
 impl Api {
     /// Asks for a new token, whatever is cached.
-    pub async fn request_token(&self, spec: &TokenSpec) -> Result<Token, ApiError> {
+    pub(crate) async fn request_token(&self, spec: &TokenSpec) -> Result<Token, ApiError> {
         let TokenSpec { namespace, service_account, .. } = spec;
         let operation = format!("create token of service account {namespace}/{service_account}");
         let request = TokenRequest {
@@ -58,8 +59,7 @@ impl Api {
             }),
             ..TokenRequest::default()
         };
-        let body = serde_json::to_vec(&request)
-            .map_err(|error| ApiError::new(ErrorKind::Invalid, &operation, error.to_string()))?;
+        let body = body(&operation, &request)?;
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         let request =
             Request::new(path).create_subresource("token", service_account, &PostParams::default(), body);
@@ -89,7 +89,14 @@ fn renewal(expires_at: Timestamp, life_seconds: i64, chance: f64) -> Timestamp {
 }
 
 /// One token, and whose turn it is to fetch it.
-type Slot = Arc<tokio::sync::Mutex<Option<Token>>>;
+type Slot = Arc<tokio::sync::Mutex<Cached>>;
+
+#[derive(Default)]
+struct Cached {
+    token: Option<Token>,
+    /// Its renewal fails, and was said to.
+    failing: bool,
+}
 
 /// The tokens of all pods on this node.
 #[derive(Clone)]
@@ -115,21 +122,25 @@ impl TokenCache {
         // Held during the request: two volumes of a pod that want the same token ask once.
         let mut cached = slot.lock().await;
         let now = Timestamp::now();
-        if let Some(token) = cached.as_ref().filter(|token| now < token.renew_at) {
+        if let Some(token) = cached.token.as_ref().filter(|token| now < token.renew_at) {
             return Ok(token.clone());
         }
         match self.api.request_token(spec).await {
             Ok(token) => {
-                *cached = Some(token.clone());
+                *cached = Cached { token: Some(token.clone()), failing: false };
                 Ok(token)
             }
-            Err(error) => match cached.as_ref().filter(|token| now < token.expires_at) {
-                Some(token) => {
-                    tracing::warn!(%error, expires_at = %token.expires_at, "token not renewed; the old one is used on");
-                    Ok(token.clone())
+            Err(error) => {
+                let Some(token) = cached.token.clone().filter(|token| now < token.expires_at) else {
+                    return Err(error);
+                };
+                // Once: there may be hundreds of them, each tried again and again until the server is back.
+                if !std::mem::replace(&mut cached.failing, true) {
+                    let account = format!("{}/{}", spec.namespace, spec.service_account);
+                    tracing::warn!(%error, account, pod = spec.pod_name, expires_at = %token.expires_at, "token not renewed; the old one is used on");
                 }
-                None => Err(error),
-            },
+                Ok(token)
+            }
         }
     }
 

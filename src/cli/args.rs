@@ -1,11 +1,10 @@
 //! The flags and commands. Names and meanings of the agent's flags are the kubelet's, so that what starts a kubelet
 //! (kubeadm's environment file, a unit's drop-in) starts this agent.
 
+use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, value_parser};
-use keelson_core::config::{CONFIG_FLAGS, FlagKind};
+use keelson_core::config::{CONFIG_FLAGS, DEFAULT_SOCKET, FlagKind};
 use std::path::PathBuf;
-
-pub(crate) const DEFAULT_SOCKET: &str = "/run/keelson/keelson.sock";
 
 /// Flags of older and newer kubelets that have nothing to say to this agent. Taking them keeps their users' files valid.
 pub(crate) const IGNORED: &[(&str, &str)] = &[
@@ -94,11 +93,14 @@ fn agent_flags(command: Command) -> Command {
         .arg(text("node-labels", "Labels to register with: key=value,key=value").action(ArgAction::Append))
         .arg(path("root-dir", "Where pods' files live [default: /var/lib/kubelet]"))
         .arg(path("cert-dir", "Where the node's certificates live [default: pki under --root-dir]"))
-        .arg(text("cloud-provider", "\"external\", when a cloud controller looks after the node"))
+        .arg(text(
+            "cloud-provider",
+            "external: a cloud controller initializes the node and writes its addresses",
+        ))
         .arg(text("runtime-cgroups", "The cgroup that the runtime runs in"))
-        .arg(path("socket", "The local socket for `keelson pods` [default: /run/keelson/keelson.sock]"))
+        .arg(path("socket", format!("The local socket for `keelson pods` [default: {DEFAULT_SOCKET}]")))
         .next_help_heading("Fields of the configuration");
-    for flag in CONFIG_FLAGS {
+    for flag in CONFIG_FLAGS.iter() {
         let arg = Arg::new(flag.name)
             .long(flag.name)
             .help(format!("{}{}", flag.path.join("."), form(flag.kind)))
@@ -150,7 +152,7 @@ fn form(kind: FlagKind) -> &'static str {
     }
 }
 
-fn path(name: &'static str, help: &'static str) -> Arg {
+fn path(name: &'static str, help: impl Into<StyledStr>) -> Arg {
     Arg::new(name).long(name).help(help).value_name("PATH").value_parser(value_parser!(PathBuf))
 }
 

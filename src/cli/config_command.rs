@@ -3,16 +3,20 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use keelson_core::config::NOT_ACTED_ON;
+use keelson_core::config::{KubeletConfiguration, Support};
 
 pub(crate) fn print(matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
     if matches.get_flag("explain") {
         writeln!(
             out,
-            "Accepted, so that a kubelet's configuration loads, but not acted on by this version:"
+            "Accepted, so that a kubelet's configuration loads, but not acted on by this version, or not in full:"
         )?;
-        for field in NOT_ACTED_ON {
-            writeln!(out, "  {field}")?;
+        for field in KubeletConfiguration::declared() {
+            match field.support {
+                Support::ActedOn => {}
+                Support::Partly(missing) => writeln!(out, "  {}: {missing}", field.name())?,
+                Support::NotActedOn => writeln!(out, "  {}", field.name())?,
+            }
         }
         return Ok(());
     }
@@ -23,13 +27,13 @@ pub(crate) fn print(matches: &ArgMatches, out: &mut impl Write) -> anyhow::Resul
             write!(out, "{}", serde_saphyr::to_string(&settings.kubelet)?)?;
             // Outside of the API's type, so as comments: the output stays a file that can be used with --config.
             writeln!(out, "# node name: {}", settings.node_name)?;
-            writeln!(out, "# root directory: {}", settings.root_dir.display())?;
-            writeln!(out, "# local socket: {}", settings.local_socket.display())?;
+            writeln!(out, "# root directory: {}", settings.paths.root_dir.display())?;
+            writeln!(out, "# local socket: {}", settings.paths.local_socket.display())?;
             match &settings.kubeconfig {
                 Some(path) => writeln!(out, "# kubeconfig: {}", path.display())?,
                 None => writeln!(out, "# standalone: no kubeconfig")?,
             }
-            if let Some(path) = &settings.static_pod_path {
+            if let Some(path) = &settings.paths.static_pod_path {
                 writeln!(out, "# manifests: {}", path.display())?;
             }
             for field in &settings.not_acted_on {

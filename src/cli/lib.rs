@@ -29,23 +29,14 @@ pub fn run() -> anyhow::Result<()> {
         // Whoever read our output has seen enough.
         return Ok(());
     }
-    for line in told(&error).lines() {
-        eprintln!("keelson: {line}");
-    }
+    eprint!("{}", report(&error));
     std::process::exit(1);
 }
 
-/// The error with its causes, leaving out a cause that the words before it have told already.
-fn told(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
+/// The error with its causes, each line in the program's name.
+fn report(error: &anyhow::Error) -> String {
+    let lines = keelson_kit::error_chain::chain(error.as_ref());
+    lines.lines().map(|line| format!("keelson: {line}\n")).collect()
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {

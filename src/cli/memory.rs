@@ -5,12 +5,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use keelson_agent::view::View;
+use keelson_agent::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 /// Must run before any thread is started: an arena that is there stays. `arenas` is how many there may be.
-#[allow(unsafe_code)] // mallopt only takes two integers; it has no safe wrapper.
+#[allow(unsafe_code)] // mallopt has no safe wrapper.
 pub(crate) fn settle_allocator(arenas: i32) {
+    // SAFETY: mallopt takes two integers and touches the allocator's own settings only; no other thread runs yet.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, arenas);
@@ -28,17 +29,21 @@ pub(crate) fn give_back() {
     }
 }
 
-#[allow(unsafe_code)] // malloc_trim takes one integer and has no safe wrapper.
+#[allow(unsafe_code)] // malloc_trim has no safe wrapper.
 fn trim() {
+    // SAFETY: malloc_trim takes one integer, locks the allocator itself and returns free pages only.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-#[allow(unsafe_code)] // The program or a library of its lies there unchanged, and for as long as it runs, so nothing is lost.
+#[allow(unsafe_code)] // madvise on memory that the kernel reported has no safe wrapper.
 fn drop_pages(range: Range<usize>) {
     let start = std::ptr::with_exposed_provenance_mut(range.start);
+    // SAFETY: the range is a private, read-only mapping of the program or one of its libraries that nobody has written to
+    // (`file_pages`). It stays mapped for as long as the process runs, and a page that is dropped is read from its file again,
+    // with the same bytes; so every reference into it stays valid.
     let _ = unsafe { rustix::mm::madvise(start, range.len(), rustix::mm::Advice::LinuxDontNeed) };
 }
 
@@ -67,18 +72,18 @@ fn file_pages(smaps: &str) -> Vec<Range<usize>> {
 
 /// Where a mapping is, what may be done there, and of which file it is; None for a line that begins none.
 fn mapping(line: &str) -> Option<(Range<usize>, &str, &str)> {
-    let mut words = line.split_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
+    let mut columns = line.split_whitespace();
+    let (start, end) = columns.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
     let range = address(start)?..address(end)?;
-    let mode = words.next()?;
-    Some((range, mode, words.nth(3).unwrap_or_default()))
+    let mode = columns.next()?;
+    Some((range, mode, columns.nth(3).unwrap_or_default()))
 }
 
 /// Once after each burst of changes, when it has been quiet for a while. Never while nothing happens.
-pub(crate) async fn give_back_after_bursts(view: View, shutdown: CancellationToken) {
+pub(crate) async fn give_back_after_bursts(registry: Registry, shutdown: CancellationToken) {
     const QUIET: Duration = Duration::from_secs(5);
-    let mut changes = view.subscribe();
+    let mut changes = registry.row_changes();
     loop {
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },

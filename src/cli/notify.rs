@@ -1,35 +1,57 @@
-//! Tells systemd how the agent fares: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names.
+//! Reports to systemd how the process is: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use keelson_core::node::Complaint;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) fn ready() {
-    tell("READY=1\nSTATUS=Looking after the pods of this node");
+    notify("READY=1\nSTATUS=Looking after the pods of this node");
 }
 
 pub(crate) fn stopping() {
-    tell("STOPPING=1\nSTATUS=Leaving; pods go on running");
+    notify("STOPPING=1\nSTATUS=Leaving; pods go on running");
 }
 
-/// Pats systemd's watchdog at half its interval while the runtime turns; returns at once where there is none.
-pub(crate) async fn pat_watchdog(shutdown: CancellationToken) {
+/// Pats systemd's watchdog at half its interval for as long as `health` finds nothing wrong; when it does, systemd restarts
+/// the service. Returns at once where there is no watchdog.
+pub(crate) async fn pat_watchdog(health: impl Fn() -> Result<(), String>, shutdown: CancellationToken) {
     let micros = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse::<u64>().ok());
     let for_us = std::env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
     let Some(micros) = micros.filter(|micros| *micros > 0 && for_us) else { return };
     let mut ticks = tokio::time::interval(Duration::from_micros(micros / 2));
+    let mut complaint = Complaint::default();
     loop {
         tokio::select! {
-            _ = ticks.tick() => tell("WATCHDOG=1"),
+            _ = ticks.tick() => if let Some(state) = watchdog_state(health(), &mut complaint) {
+                notify(state);
+            },
             () = shutdown.cancelled() => return,
         }
     }
 }
 
-fn tell(state: &str) {
+/// What systemd is to hear of one check of health; nothing when the process is not well.
+pub(crate) fn watchdog_state(health: Result<(), String>, complaint: &mut Complaint) -> Option<&'static str> {
+    match health {
+        Ok(()) => {
+            complaint.succeeded();
+            Some("WATCHDOG=1")
+        }
+        Err(problem) => {
+            // The sentence may count seconds; once is enough.
+            if complaint.failed("unhealthy") {
+                tracing::error!(problem, "not well: systemd's watchdog is not patted any more");
+            }
+            None
+        }
+    }
+}
+
+fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(name.as_encoded_bytes(), state) {
         tracing::warn!(%error, "cannot notify systemd");

@@ -85,7 +85,7 @@ fn serve(matches: &ArgMatches) -> anyhow::Result<()> {
             crate::notify::stopping();
             stop.cancel();
         });
-        tokio::spawn(crate::notify::pat_watchdog(shutdown.clone()));
+        tokio::spawn(crate::notify::pat_watchdog(|| Ok(()), shutdown.clone()));
         let hooks = keelson_overlay::Hooks {
             ready: Box::new(crate::notify::ready),
             give_back: crate::memory::give_back,

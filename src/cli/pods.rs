@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use jiff::Timestamp;
 use keelson_core::config::Period;
-use keelson_core::view::PodRow;
+use keelson_core::view::{PodRow, REFUSED};
 use keelson_server::client;
 
-use crate::table::table;
+use crate::table::{Width, table};
 
 pub(crate) fn pods(matches: &ArgMatches) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -24,12 +24,16 @@ pub(crate) fn pods(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 fn socket(matches: &ArgMatches) -> PathBuf {
-    matches.get_one::<PathBuf>("socket").cloned().unwrap_or_else(|| crate::args::DEFAULT_SOCKET.into())
+    matches
+        .get_one::<PathBuf>("socket")
+        .cloned()
+        .unwrap_or_else(|| keelson_core::config::DEFAULT_SOCKET.into())
 }
 
 fn of_namespace(mut rows: Vec<PodRow>, matches: &ArgMatches) -> Vec<PodRow> {
     if let Some(namespace) = matches.get_one::<String>("namespace") {
-        rows.retain(|row| row.namespace == *namespace);
+        // What a refused manifest would have been is not known.
+        rows.retain(|row| row.namespace == *namespace || row.phase == REFUSED);
     }
     rows
 }
@@ -42,7 +46,7 @@ async fn show(matches: &ArgMatches) -> anyhow::Result<()> {
         match format {
             "json" => writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?,
             _ if rows.is_empty() => eprintln!("no pods on this node"),
-            _ => out.write_all(table(&rows, Timestamp::now(), format == "wide").as_bytes())?,
+            _ => out.write_all(table(&rows, Timestamp::now(), width(format)).as_bytes())?,
         }
         return Ok(());
     }
@@ -60,13 +64,24 @@ async fn show(matches: &ArgMatches) -> anyhow::Result<()> {
         if changed.is_empty() && !first {
             continue;
         }
-        let text = table(&changed, Timestamp::now(), format == "wide");
+        let text = table(&changed, Timestamp::now(), width(format));
         let text = if first { text.as_str() } else { text.split_once('\n').map_or("", |(_, rows)| rows) };
         out.write_all(text.as_bytes())?;
         out.flush()?;
         first = false;
     }
     bail!("the agent has ended")
+}
+
+/// A terminal shows a row as a line; whoever reads from a pipe gets all of it.
+fn width(format: &str) -> Width {
+    if format == "wide" {
+        return Width::Wide;
+    }
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 => Width::Columns(size.ws_col.into()),
+        _ => Width::Whole,
+    }
 }
 
 /// The rows that are new or different since last time; one that went is shown as Gone.
@@ -152,7 +167,7 @@ fn missing(rows: &[PodRow], names: &[String]) -> String {
 }
 
 fn progress(row: &PodRow) -> String {
-    let line = table(std::slice::from_ref(row), Timestamp::now(), false);
+    let line = table(std::slice::from_ref(row), Timestamp::now(), Width::Whole);
     line.lines().nth(1).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

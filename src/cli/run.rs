@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::ArgMatches;
 use keelson_agent::pulse::Pulse;
-use keelson_agent::view::View;
+use keelson_agent::registry::Registry;
 use keelson_core::config::Settings;
 use keelson_server::{healthz, local, node_api};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,7 +17,7 @@ const WORKERS: usize = 2;
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let settings = crate::sources::settings(matches)?;
     crate::memory::settle_allocator(2);
-    crate::logging::start(settings.log_format, settings.log_verbosity);
+    crate::logging::start(settings.kubelet.logging.format, settings.kubelet.logging.verbosity);
     crate::limits::set(&settings.kubelet);
     for (flag, why) in crate::args::IGNORED {
         if matches.value_source(flag).is_some() {
@@ -25,7 +25,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         }
     }
     for field in &settings.not_acted_on {
-        tracing::warn!(field, "configuration field taken but not acted on");
+        tracing::warn!(field, "configuration field taken but not acted on, or not in full");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -42,25 +42,26 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // Everything that can be refused is asked for before the first pod is touched.
-    let local = local::listen(&settings.local_socket)?;
+    let local = local::listen(&settings.paths.local_socket).await?;
     let health_listener = healthz::listen(&settings.kubelet).await?;
     let node_api = node_api::listen(&settings).await?;
 
-    let (view, pulse) = (View::default(), Pulse::default());
-    let local = tokio::spawn(local::serve(local, view.clone(), shutdown.clone()));
+    let (registry, pulse) = (Registry::default(), Pulse::default());
+    let local = tokio::spawn(local::serve(local, registry.clone(), shutdown.clone()));
     if let Some(listener) = health_listener {
         let pulse = pulse.clone();
         tokio::spawn(healthz::serve(listener, Arc::new(move || pulse.check()), shutdown.clone()));
     }
-    tokio::spawn(crate::notify::pat_watchdog(shutdown.clone()));
-    tokio::spawn(crate::memory::give_back_after_bursts(view.clone(), shutdown.clone()));
+    let watched = pulse.clone();
+    tokio::spawn(crate::notify::pat_watchdog(move || watched.check_pod_loop(), shutdown.clone()));
+    tokio::spawn(crate::memory::give_back_after_bursts(registry.clone(), shutdown.clone()));
 
     tracing::info!(
         version = crate::version(),
         node = settings.node_name,
         standalone = settings.standalone,
         runtime = settings.container_runtime_endpoint,
-        manifests = ?settings.static_pod_path,
+        manifests = ?settings.paths.static_pod_path,
         "keelson starts"
     );
     let stop = shutdown.clone();
@@ -75,7 +76,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     });
     let ending = shutdown.clone();
     let hooks = keelson_agent::Hooks {
-        view,
+        registry,
         pulse,
         built: Box::new(move |node| {
             if let Some(api) = node_api {

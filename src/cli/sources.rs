@@ -20,7 +20,7 @@ fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
     let path = |name| matches.get_one::<PathBuf>(name).cloned();
     let text = |name| matches.get_one::<String>(name).cloned();
     let mut flags = vec![];
-    for flag in CONFIG_FLAGS {
+    for flag in CONFIG_FLAGS.iter() {
         for given in matches.get_many::<String>(flag.name).into_iter().flatten() {
             flags.push((flag, given.clone()));
         }
@@ -40,8 +40,8 @@ fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
             node_labels: Some(labels.join(",")),
             root_dir: path("root-dir"),
             cert_dir: path("cert-dir"),
-            runtime_cgroups: text("runtime-cgroups"),
             cloud_provider: text("cloud-provider"),
+            runtime_cgroups: text("runtime-cgroups"),
             local_socket: path("socket"),
         },
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),

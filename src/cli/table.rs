@@ -3,10 +3,35 @@
 use jiff::Timestamp;
 use keelson_core::view::PodRow;
 
-pub(crate) fn table(rows: &[PodRow], now: Timestamp, wide: bool) -> String {
+/// How much is shown of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// More columns, and every reason to its end.
+    Wide,
+    /// Every reason to its end.
+    Whole,
+    /// A row is a line of a terminal with so many columns; what is longer is cut.
+    Columns(usize),
+}
+
+pub(crate) fn table(rows: &[PodRow], now: Timestamp, width: Width) -> String {
+    let wide = width == Width::Wide;
     let mut lines: Vec<Vec<String>> = vec![headings(wide)];
     lines.extend(rows.iter().map(|row| cells(row, now, wide)));
-    aligned(&lines)
+    let text = aligned(&lines);
+    match width {
+        Width::Columns(columns) => text.lines().map(|line| cut(line, columns) + "\n").collect(),
+        Width::Wide | Width::Whole => text,
+    }
+}
+
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    let mut kept: String = line.chars().take(columns.saturating_sub(1)).collect();
+    kept.push('\u{2026}');
+    kept
 }
 
 /// Lines of as many cells as the first has, in columns.
@@ -37,8 +62,9 @@ fn headings(wide: bool) -> Vec<String> {
 }
 
 fn cells(row: &PodRow, now: Timestamp, wide: bool) -> Vec<String> {
+    let namespace = if row.namespace.is_empty() { "-" } else { &row.namespace };
     let mut cells = vec![
-        shown(&row.namespace),
+        shown(namespace),
         shown(&row.name),
         shown(&row.phase),
         format!("{}/{}", row.ready_containers, row.containers),
@@ -106,12 +132,25 @@ mod tests {
     #[test]
     fn columns_line_up_and_a_reason_cannot_write_to_the_terminal() {
         let now: Timestamp = "2026-01-01T00:01:30Z".parse().unwrap();
-        let text = table(&[row("2026-01-01T00:00:00Z")], now, false);
+        let text = table(&[row("2026-01-01T00:00:00Z")], now, Width::Whole);
         assert_eq!(
             text,
             "NAMESPACE   NAME   PHASE     READY   RESTARTS   IP   AGE   REASON\n\
              default     web    Pending   0/2     3          -    90s   app: image [31m not found\n"
         );
+    }
+
+    #[test]
+    fn a_long_reason_ends_with_the_terminal() {
+        let now: Timestamp = "2026-01-01T00:01:30Z".parse().unwrap();
+        let rows = [PodRow { reason: "x".repeat(600), ..row("2026-01-01T00:00:00Z") }];
+        let text = table(&rows, now, Width::Columns(80));
+        let line = text.lines().nth(1).unwrap();
+        assert_eq!(line.chars().count(), 80);
+        assert!(line.ends_with("xx\u{2026}"), "{line}");
+        for width in [Width::Whole, Width::Wide] {
+            assert!(table(&rows, now, width).contains(&"x".repeat(600)), "{width:?}");
+        }
     }
 
     #[test]

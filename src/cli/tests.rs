@@ -41,9 +41,15 @@ fn flags_as_kubeadm_writes_them_are_taken() {
     assert_eq!(settings.node_name, "node-7");
     assert_eq!(settings.kubelet.cgroup_driver, CgroupDriver::Systemd);
     assert_eq!(settings.node_labels.len(), 3);
-    assert!(!settings.kubelet.fail_swap_on && settings.kubelet.rotate_certificates);
-    assert_eq!(settings.log_verbosity, 2);
-    assert_eq!(settings.log_format.as_str(), "json");
+    // Neither is acted on, so nothing outside of the configuration can read them; they are shown and named.
+    let shown = serde_json::to_value(&settings.kubelet).unwrap();
+    assert_eq!((&shown["failSwapOn"], &shown["rotateCertificates"]), (&false.into(), &true.into()));
+    assert_eq!(
+        settings.not_acted_on,
+        ["rotateCertificates (--rotate-certificates)", "failSwapOn (--fail-swap-on)"]
+    );
+    assert_eq!(settings.kubelet.logging.verbosity, 2);
+    assert_eq!(settings.kubelet.logging.format.as_str(), "json");
     assert_eq!(settings.runtime_cgroups.as_deref(), Some("/system.slice/containerd.service"));
 }
 
@@ -152,18 +158,29 @@ fn the_printed_configuration_can_be_used_as_a_file() {
 }
 
 #[test]
-fn a_cause_that_was_told_is_not_told_again() {
-    let cause = std::io::Error::other("no room");
-    assert_eq!(
-        crate::told(&anyhow::Error::new(cause).context("cannot write x: no room")),
-        "cannot write x: no room"
-    );
-    let cause = std::io::Error::other("no room");
-    assert_eq!(crate::told(&anyhow::Error::new(cause).context("cannot write x")), "cannot write x: no room");
+fn an_error_is_reported_with_its_causes_each_once_and_each_line_in_the_programs_name() {
+    let error = |context| anyhow::Error::new(std::io::Error::other("no room")).context(context);
+    for (context, reported) in [
+        ("cannot write x: no room", "keelson: cannot write x: no room\n"),
+        ("cannot write x", "keelson: cannot write x: no room\n"),
+        ("a.yaml:1: wrong\na.yaml:2: wrong", "keelson: a.yaml:1: wrong\nkeelson: a.yaml:2: wrong: no room\n"),
+    ] {
+        assert_eq!(crate::report(&error(context)), reported);
+    }
 }
 
 #[test]
-fn systemd_is_told_on_its_socket() {
+fn the_watchdog_is_patted_only_while_all_is_well() {
+    let mut complaint = Default::default();
+    let ill = || Err("the pod loop has not turned for 121 s".to_owned());
+    assert_eq!(notify::watchdog_state(Ok(()), &mut complaint), Some("WATCHDOG=1"));
+    assert_eq!(notify::watchdog_state(ill(), &mut complaint), None);
+    assert_eq!(notify::watchdog_state(ill(), &mut complaint), None);
+    assert_eq!(notify::watchdog_state(Ok(()), &mut complaint), Some("WATCHDOG=1"), "well again");
+}
+
+#[test]
+fn systemd_is_notified_on_its_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();

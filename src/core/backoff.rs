@@ -1,8 +1,9 @@
-//! How long to wait before trying again what failed.
+//! How long each part of a pod waits before it is tried again: the policies, and one retry on top of them.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+pub use keelson_kit::backoff::{Backoff, Policy};
 
 /// The kubelet's numbers, which users know from every CrashLoopBackOff they have ever seen.
 pub const CRASH: Policy = Policy {
@@ -11,79 +12,42 @@ pub const CRASH: Policy = Policy {
     forgive_after: Duration::from_secs(600),
 };
 pub const IMAGE: Policy = CRASH;
+/// A network that is not ready yet often is a moment later.
+pub const SANDBOX: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(15));
+pub const VOLUMES: Policy = Policy::new(Duration::from_millis(500), Duration::from_secs(120));
+/// Clean-up and observation, which nobody sees fail: short at first, never long.
+pub const QUIET: Policy = Policy::new(Duration::from_millis(250), Duration::from_secs(16));
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
-    pub first: Duration,
-    pub most: Duration,
-    /// Whoever stayed up this long starts from zero again.
-    pub forgive_after: Duration,
-}
-
-/// The delay that one key (a container, an image) is serving now. Zero until something failed once.
+/// Pauses between attempts at something that keeps failing, until it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Backoff {
-    delay: Duration,
+pub struct Retry {
+    backoff: Backoff,
+    failures: u32,
+    at: Option<Timestamp>,
 }
 
-impl Backoff {
-    pub fn delay(&self) -> Duration {
-        self.delay
+impl Retry {
+    pub fn failed(&mut self, now: Timestamp) {
+        self.backoff.fail(QUIET);
+        self.failures += 1;
+        self.at = Some(self.backoff.retry_at(now, now));
     }
 
-    /// The first instant at which a next attempt is allowed after a failure at `failed_at`.
-    pub fn retry_at(&self, failed_at: Timestamp) -> Timestamp {
-        failed_at.checked_add(self.delay).unwrap_or(failed_at)
+    pub fn succeeded(&mut self) {
+        *self = Self::default();
     }
 
-    /// One more attempt is being made; `was_up` is how long the one before it lasted.
-    #[must_use]
-    pub fn next(self, policy: Policy, was_up: Duration) -> Self {
-        let delay = if was_up >= policy.forgive_after || self.delay.is_zero() {
-            policy.first
-        } else {
-            (self.delay * 2).min(policy.most)
-        };
-        Self { delay }
+    /// For a failure that serves a back-off of its own.
+    pub fn hold_until(&mut self, at: Timestamp) {
+        self.at = Some(at);
     }
 
-    /// What a freshly started agent assumes of a container that was already restarted `restarts` times, so that
-    /// restarting the agent does not give every crash loop a burst of immediate restarts.
-    pub fn resumed(policy: Policy, restarts: u32, was_up: Duration) -> Self {
-        if restarts == 0 || was_up >= policy.forgive_after {
-            return Self::default();
-        }
-        let doublings = (restarts - 1).min(16);
-        Self { delay: policy.first.saturating_mul(1 << doublings).min(policy.most) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_double_from_ten_seconds_to_five_minutes_and_are_forgiven_after_ten() {
-        let mut b = Backoff::default();
-        let mut seen = vec![];
-        for _ in 0..8 {
-            seen.push(b.delay().as_secs());
-            b = b.next(CRASH, Duration::from_secs(1));
-        }
-        assert_eq!(seen, [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(b.next(CRASH, Duration::from_secs(600)).delay().as_secs(), 10);
+    /// The next attempt is not to be made before this.
+    pub fn at(&self) -> Option<Timestamp> {
+        self.at
     }
 
-    #[test]
-    fn a_restarted_agent_resumes_where_the_crash_loop_was() {
-        let quick = Duration::from_secs(2);
-        for (restarts, secs) in [(0, 0), (1, 10), (2, 20), (5, 160), (6, 300), (10_000, 300)] {
-            assert_eq!(
-                Backoff::resumed(CRASH, restarts, quick).delay().as_secs(),
-                secs,
-                "{restarts} restarts"
-            );
-        }
-        assert_eq!(Backoff::resumed(CRASH, 7, Duration::from_secs(700)), Backoff::default());
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 }

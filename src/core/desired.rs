@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use crate::ids::PodUid;
 
@@ -15,7 +15,7 @@ pub enum PodSource {
     Static,
 }
 
-/// A pod that this node is to run. `pod` has all defaults filled in; `pod.status` is what the apiserver last told.
+/// A pod that this node is to run. `pod` has all defaults filled in; `pod.status` is what the apiserver has.
 #[derive(Debug, Clone)]
 pub struct DesiredPod {
     pub uid: PodUid,
@@ -30,6 +30,19 @@ impl DesiredPod {
     pub fn name(&self) -> &str {
         self.pod.metadata.name.as_deref().unwrap_or_default()
     }
+    /// A main or an init container.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        let spec = self.pod.spec.as_ref()?;
+        spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name)
+    }
+    pub fn volumes(&self) -> &[Volume] {
+        self.pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default()
+    }
+    /// How long its containers have between SIGTERM and SIGKILL: at least a second.
+    pub fn grace(&self) -> SignedDuration {
+        let seconds = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+        SignedDuration::from_secs(seconds.unwrap_or(30).max(1))
+    }
 }
 
 /// Why a pod is being taken down.
@@ -39,25 +52,22 @@ pub enum TerminationReason {
     Deleted,
     /// The object vanished without a graceful deletion (force delete, or deleted while the agent was away).
     Orphaned,
-    /// The node decided so: reason and message become the pod's status (Evicted, DeadlineExceeded, Preempting ...).
+    /// The node decided so, by eviction, refusal or an expired deadline: reason and message become the pod's status
+    /// (Evicted, DeadlineExceeded, Preempting, OutOfcpu ...).
     Evicted { reason: String, message: String },
     /// Every container finished and none is to be restarted.
     Completed,
 }
 
 /// A pod's life on this node. It only ever moves downwards in this list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Lifecycle {
+    #[default]
     Syncing,
     /// `deadline` is when the last SIGTERM turns into SIGKILL; it may move closer, never away.
-    Terminating {
-        reason: TerminationReason,
-        deadline: Timestamp,
-    },
+    Terminating { reason: TerminationReason, deadline: Timestamp },
     /// No process is left; volumes and cgroups go, then the API object.
-    Terminated {
-        reason: TerminationReason,
-    },
+    Terminated { reason: TerminationReason },
 }
 
 impl Lifecycle {

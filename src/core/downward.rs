@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Container, ObjectFieldSelector, Pod, PodSpec, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::resources::{Amount, amount, has_pod_level};
+use crate::resources::{Amount, amount, amount_of, has_pod_level};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DownwardError {
@@ -105,7 +105,7 @@ fn default_limit(pod: &Pod, resource: &str, node_allocatable: &BTreeMap<String, 
 fn divide(value: Amount, selector: &ResourceFieldSelector, milli: bool) -> Result<String, DownwardError> {
     let bad = |problem: String| DownwardError::Divisor { resource: selector.resource.clone(), problem };
     let divisor = match &selector.divisor {
-        Some(q) if !q.0.is_empty() => Amount::of(q).map_err(|e| bad(e.to_string()))?,
+        Some(q) if !q.0.is_empty() => amount_of(q).map_err(|e| bad(e.to_string()))?,
         _ => Amount::ZERO,
     };
     let divisor = if divisor.is_zero() { Amount::from_milli(1000) } else { divisor };

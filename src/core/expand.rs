@@ -1,69 +1,74 @@
 //! `$(VAR)` references in commands, arguments, environment values and subPathExpr.
 
+/// What a text refers to made it longer than it may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
 /// Replaces every `$(NAME)` that `lookup` knows. `$$` stands for one dollar sign, so `$$(NAME)` stays a literal
 /// `$(NAME)`; a reference that `lookup` does not know, and one that is never closed, are left as they were written.
-pub fn expand(input: &str, mut lookup: impl FnMut(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(input.len());
+/// Values may refer to values that refer to values, so what comes out is bounded: no more than `most` bytes are made.
+pub fn expand<V: AsRef<[u8]>>(
+    input: &str,
+    most: usize,
+    mut lookup: impl FnMut(&str) -> Option<V>,
+) -> Result<Vec<u8>, TooLong> {
+    let mut out = Bounded { bytes: Vec::with_capacity(input.len().min(most)), most };
     let mut rest = input;
     while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
+        out.push(&rest.as_bytes()[..at])?;
         let after = &rest[at + 1..];
         if let Some(tail) = after.strip_prefix('$') {
-            out.push('$');
+            out.push(b"$")?;
             rest = tail;
             continue;
         }
         let reference = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
         let Some((name, tail)) = reference else {
-            out.push('$');
+            out.push(b"$")?;
             rest = after;
             continue;
         };
         match lookup(name) {
-            Some(value) => out.push_str(&value),
+            Some(value) => out.push(value.as_ref())?,
             None => {
-                out.push_str("$(");
-                out.push_str(name);
-                out.push(')');
+                out.push(b"$(")?;
+                out.push(name.as_bytes())?;
+                out.push(b")")?;
             }
         }
         rest = tail;
     }
-    out.push_str(rest);
-    out
+    out.push(rest.as_bytes())?;
+    Ok(out.bytes)
 }
 
-/// Expands a command line with a container's environment.
-pub fn expand_all(words: &[String], env: &[(String, String)]) -> Vec<String> {
-    words.iter().map(|word| expand(word, |name| value_of(env, name))).collect()
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
 }
 
-/// Expands where an unknown name may not pass: the names that were missing come back instead.
-pub fn expand_strict(input: &str, env: &[(String, String)]) -> Result<String, Vec<String>> {
-    let mut missing = vec![];
-    let out = expand(input, |name| {
-        let value = value_of(env, name);
-        if value.is_none() {
-            missing.push(name.to_owned());
+impl Bounded {
+    fn push(&mut self, more: &[u8]) -> Result<(), TooLong> {
+        if self.bytes.len() + more.len() > self.most {
+            return Err(TooLong);
         }
-        value
-    });
-    if missing.is_empty() { Ok(out) } else { Err(missing) }
-}
-
-fn value_of(env: &[(String, String)], name: &str) -> Option<String> {
-    env.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn expanded(input: &str, most: usize) -> Result<String, TooLong> {
+        let env = [("A", "1"), ("EMPTY", ""), ("REF", "$(A)"), ("Ü", "u"), ("TEN", "0123456789")];
+        let value = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        expand(input, most, value).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
     #[test]
     fn references_expand_as_kubernetes_documents_them() {
-        let env: Vec<_> = [("A", "1"), ("EMPTY", ""), ("REF", "$(A)"), ("Ü", "u")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into();
         for (what, input, want) in [
             ("a plain word stays", "word", "word"),
             ("a reference in the middle is replaced", "a-$(A)-b", "a-1-b"),
@@ -80,14 +85,20 @@ mod tests {
             ("an empty name is a name that nobody has", "$()", "$()"),
             ("names may be any text", "$(Ü)€$(Ü)", "u€u"),
         ] {
-            assert_eq!(expand_all(&[input.to_owned()], &env), [want], "{what}");
+            assert_eq!(expanded(input, 100), Ok(want.to_owned()), "{what}");
         }
     }
 
     #[test]
-    fn the_strict_form_names_what_is_missing() {
-        let env = vec![("A".to_owned(), "1".to_owned())];
-        assert_eq!(expand_strict("$(A)/x", &env), Ok("1/x".to_owned()));
-        assert_eq!(expand_strict("$(B)/$(C)", &env), Err(vec!["B".to_owned(), "C".to_owned()]));
+    fn nothing_grows_past_its_bound() {
+        assert_eq!(expanded("$(TEN)$(TEN)", 20).map(|text| text.len()), Ok(20));
+        for (what, input, most) in [
+            ("by values", "$(TEN)$(TEN)", 19),
+            ("by its own text", "12345678901", 10),
+            ("by what stays as written", "$(NOPE)", 6),
+            ("at the first value already", "$(TEN)", 9),
+        ] {
+            assert_eq!(expanded(input, most), Err(TooLong), "{what}");
+        }
     }
 }

@@ -136,7 +136,7 @@ fn single_document(
     match filled.next() {
         None => Ok(first),
         Some(second) => Err(fail(
-            Some(second.line),
+            Some(second.place),
             None,
             "holds more than one document; put each pod into a file of its own".into(),
         )),

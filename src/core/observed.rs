@@ -45,6 +45,8 @@ pub enum ContainerState {
     Unknown,
 }
 
+/// One instance of a container. As wide as CRI's own status with the annotations that were written: what an agent needs to take
+/// it over is all here, and nothing reads a part of it as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedContainer {
     pub id: ContainerId,
@@ -117,6 +119,12 @@ impl ObservedPod {
 }
 
 impl ObservedContainer {
+    /// Whether an instance that ended did not do what it was to do. One that ran out of memory has not, whatever its first
+    /// process made of it.
+    pub fn has_failed(&self) -> bool {
+        self.exit_code != 0 || self.reason == "OOMKilled"
+    }
+
     /// How long a finished instance was up.
     pub fn up_time(&self) -> Duration {
         match (self.started_at, self.finished_at) {

@@ -1,11 +1,6 @@
-//! Whom a container runs as and what it may do.
+//! Whom a container may run as.
 
-use std::path::{Component, Path, PathBuf};
-
-use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Capabilities, Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile,
-    SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::env::ConfigError;
 
@@ -26,56 +21,6 @@ pub enum SecurityError {
     UserId { uid: i64, pod: String, container: String },
     #[error("user id {uid} is out of range: it must be between 0 and {max}, inclusive (pod: {pod:?}, container: {container})", max = i32::MAX)]
     OutOfRange { uid: i64, pod: String, container: String },
-    #[error("localhostProfile must be set if {kind} type is Localhost")]
-    ProfileMissing { kind: &'static str },
-    #[error("{kind} localhostProfile {profile:?} must be a relative path beneath {root}, without '..'")]
-    ProfileOutside { kind: &'static str, profile: String, root: String },
-    #[error("unknown {kind} type {type_:?}: it must be RuntimeDefault, Localhost or Unconfined")]
-    ProfileType { kind: &'static str, type_: String },
-}
-
-/// A container's security context laid over its pod's. What neither sets is None, and the runtime's default holds.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct EffectiveSecurity {
-    pub run_as_user: Option<i64>,
-    pub run_as_group: Option<i64>,
-    pub run_as_non_root: bool,
-    pub privileged: bool,
-    pub read_only_root_filesystem: bool,
-    /// From allowPrivilegeEscalation: false.
-    pub no_new_privileges: bool,
-    pub capabilities: Option<Capabilities>,
-    pub se_linux_options: Option<SELinuxOptions>,
-    /// procMount: Unmasked leaves /proc as it is.
-    pub unmasked_proc: bool,
-    /// fsGroup first, then supplementalGroups.
-    pub supplemental_groups: Vec<i64>,
-    /// Only the groups above, not those that the image gives the user.
-    pub strict_supplemental_groups: bool,
-    pub seccomp_profile: Option<SeccompProfile>,
-    pub app_armor_profile: Option<AppArmorProfile>,
-}
-
-pub fn effective(pod: &Pod, container: &Container) -> EffectiveSecurity {
-    let none = (PodSecurityContext::default(), SecurityContext::default());
-    let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).unwrap_or(&none.0);
-    let own = container.security_context.as_ref().unwrap_or(&none.1);
-    let groups = of_pod.fs_group.iter().chain(of_pod.supplemental_groups.iter().flatten());
-    EffectiveSecurity {
-        run_as_user: own.run_as_user.or(of_pod.run_as_user),
-        run_as_group: own.run_as_group.or(of_pod.run_as_group),
-        run_as_non_root: own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false),
-        privileged: own.privileged.unwrap_or(false),
-        read_only_root_filesystem: own.read_only_root_filesystem.unwrap_or(false),
-        no_new_privileges: own.allow_privilege_escalation == Some(false),
-        capabilities: own.capabilities.clone(),
-        se_linux_options: own.se_linux_options.clone().or_else(|| of_pod.se_linux_options.clone()),
-        unmasked_proc: own.proc_mount.as_deref() == Some("Unmasked"),
-        supplemental_groups: groups.copied().collect(),
-        strict_supplemental_groups: of_pod.supplemental_groups_policy.as_deref() == Some("Strict"),
-        seccomp_profile: own.seccomp_profile.clone().or_else(|| of_pod.seccomp_profile.clone()),
-        app_armor_profile: own.app_armor_profile.clone().or_else(|| of_pod.app_armor_profile.clone()),
-    }
 }
 
 /// Refuses a container that must not be root and would be, or might be. `image_uid` is the numeric user that the
@@ -86,18 +31,22 @@ pub fn verify_non_root(
     image_uid: Option<i64>,
     image_username: &str,
 ) -> Result<(), ConfigError> {
-    let security = effective(pod, container);
+    // What the container asks for goes before what its pod does.
+    let own = container.security_context.as_ref();
+    let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    let user = own.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user));
+    let non_root = own.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
     let in_range = |uid: i64| (0..=i64::from(i32::MAX)).contains(&uid);
     let (pod, container) = (full_name(pod), container.name.clone());
 
     // A number that does not fit wraps around in the kernel and may end as 0, whatever the policy says.
-    if let Some(uid) = security.run_as_user
+    if let Some(uid) = user
         && !in_range(uid)
     {
         return Err(SecurityError::OutOfRange { uid, pod, container }.into());
     }
-    let problem = match (security.run_as_user, image_uid) {
-        _ if !security.run_as_non_root => return Ok(()),
+    let problem = match (user, image_uid) {
+        _ if non_root != Some(true) => return Ok(()),
         (Some(0), _) => SecurityError::RunAsRoot { pod, container },
         (Some(_), _) => return Ok(()),
         (None, Some(0)) => SecurityError::ImageRunsAsRoot { pod, container },
@@ -110,66 +59,6 @@ pub fn verify_non_root(
         (None, None) => SecurityError::ImageRunsAsRoot { pod, container },
     };
     Err(problem.into())
-}
-
-/// A seccomp or AppArmor profile, ready for the runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Profile {
-    RuntimeDefault,
-    Unconfined,
-    /// For seccomp a file beneath the profile directory, for AppArmor the name of a loaded profile.
-    Localhost(String),
-}
-
-/// The seccomp profile of a container. Without one it runs unconfined, or with the runtime's if the agent is
-/// configured so.
-pub fn seccomp(
-    security: &EffectiveSecurity,
-    root: &Path,
-    default_runtime: bool,
-) -> Result<Profile, ConfigError> {
-    const KIND: &str = "seccompProfile";
-    let Some(wanted) = &security.seccomp_profile else {
-        return Ok(if default_runtime { Profile::RuntimeDefault } else { Profile::Unconfined });
-    };
-    match wanted.type_.as_str() {
-        "RuntimeDefault" => Ok(Profile::RuntimeDefault),
-        "Unconfined" => Ok(Profile::Unconfined),
-        "Localhost" => {
-            let path = beneath(KIND, root, wanted.localhost_profile.as_deref())?;
-            Ok(Profile::Localhost(path.to_string_lossy().into_owned()))
-        }
-        other => Err(SecurityError::ProfileType { kind: KIND, type_: other.to_owned() }.into()),
-    }
-}
-
-/// The AppArmor profile of a container, None when it asks for none and the runtime decides.
-pub fn app_armor(security: &EffectiveSecurity) -> Result<Option<Profile>, ConfigError> {
-    const KIND: &str = "appArmorProfile";
-    let Some(wanted) = &security.app_armor_profile else { return Ok(None) };
-    let profile = match wanted.type_.as_str() {
-        "RuntimeDefault" => Profile::RuntimeDefault,
-        "Unconfined" => Profile::Unconfined,
-        "Localhost" => {
-            let name = wanted.localhost_profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
-            let name = name.ok_or(SecurityError::ProfileMissing { kind: KIND })?;
-            Profile::Localhost(name.to_owned())
-        }
-        other => return Err(SecurityError::ProfileType { kind: KIND, type_: other.to_owned() }.into()),
-    };
-    Ok(Some(profile))
-}
-
-fn beneath(kind: &'static str, root: &Path, profile: Option<&str>) -> Result<PathBuf, SecurityError> {
-    let profile = profile.filter(|p| !p.is_empty()).ok_or(SecurityError::ProfileMissing { kind })?;
-    let inside =
-        Path::new(profile).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-    let names_a_file = Path::new(profile).file_name().is_some();
-    if !inside || !names_a_file || profile.contains('\0') {
-        let root = root.display().to_string();
-        return Err(SecurityError::ProfileOutside { kind, profile: profile.to_owned(), root });
-    }
-    Ok(root.join(profile))
 }
 
 /// As the kubelet writes a pod in such messages.
@@ -267,39 +156,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_container_speaks_before_the_pod() {
-        let (pod, container) = fixture(
-            json!({"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4, 5]}),
-            json!({"runAsUser": 9, "allowPrivilegeEscalation": false, "privileged": true}),
-        );
-        let got = effective(&pod, &container);
-        assert_eq!((got.run_as_user, got.run_as_group), (Some(9), Some(2)));
-        assert_eq!(got.supplemental_groups, [3, 4, 5]);
-        assert!(got.no_new_privileges && got.privileged);
-    }
-
-    #[test]
-    fn a_localhost_profile_stays_in_its_directory() {
-        let root = Path::new("/var/lib/kubelet/seccomp");
-        for (profile, want) in [
-            (json!("a/b.json"), Some("/var/lib/kubelet/seccomp/a/b.json")),
-            (json!(""), None),
-            (json!(null), None),
-            (json!("/etc/passwd"), None),
-            (json!("../x"), None),
-            (json!("a/../../x"), None),
-            (json!("."), None),
-        ] {
-            let security = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": profile}});
-            let (pod, container) = fixture(json!({}), security);
-            let got = seccomp(&effective(&pod, &container), root, false).ok();
-            assert_eq!(got, want.map(|p| Profile::Localhost(p.into())), "{profile}");
-        }
-        let (pod, container) =
-            fixture(json!({}), json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}}));
-        assert!(app_armor(&effective(&pod, &container)).is_err());
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::manifest::ManifestError;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRow {
@@ -23,4 +25,26 @@ pub struct PodRow {
     /// Empty for a pod that runs as asked. Else what it waits for or what failed, naming the container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// The phase of a manifest that is no pod.
+pub const REFUSED: &str = "Refused";
+
+/// A manifest that was refused, as a row among the pods: named by its file, with all that is wrong as the reason.
+pub fn refused_manifest(error: &ManifestError) -> PodRow {
+    let file = error.file.as_str();
+    PodRow {
+        uid: format!("file:{file}"),
+        namespace: String::new(),
+        name: file.rsplit('/').next().unwrap_or(file).to_owned(),
+        source: "file".into(),
+        phase: REFUSED.into(),
+        ready_containers: 0,
+        containers: 0,
+        ready: false,
+        restarts: 0,
+        ip: None,
+        created_at: None,
+        reason: error.to_string(),
+    }
 }

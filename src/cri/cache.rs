@@ -1,8 +1,8 @@
-//! What is already known about sandboxes and containers whose state cannot change without the list telling.
+//! Caches what is known about sandboxes and containers whose state cannot change without the list showing it.
 //!
 //! A list says of each entry which state it is in; everything else needs a call per entry. While an entry is in one of
-//! the lasting states, that call would answer the same again, so its answer is kept until the list tells of another
-//! state or does not tell of the entry any more.
+//! the lasting states, that call would answer the same again, so its answer is kept until the list shows another
+//! state or does not have the entry any more.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use keelson_core::ids::{ContainerId, PodUid};
 use keelson_core::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, SandboxState};
 
 #[derive(Default)]
-pub(crate) struct StatusCache(Mutex<HashMap<PodUid, Known>>);
+pub(crate) struct StatusCache(Mutex<HashMap<PodUid, PodStatuses>>);
 
 #[derive(Default)]
-struct Known {
+struct PodStatuses {
     sandboxes: HashMap<String, ObservedSandbox>,
     containers: HashMap<String, ObservedContainer>,
 }
@@ -50,7 +50,7 @@ impl StatusCache {
         }
     }
 
-    /// Drops what a full look at the pod did not find.
+    /// Drops what a full observation of the pod did not find.
     pub fn keep_only(&self, pod: &ObservedPod) {
         let mut all = self.lock();
         if pod.sandboxes.is_empty() && pod.containers.is_empty() {
@@ -61,13 +61,13 @@ impl StatusCache {
         }
     }
 
-    /// Drops pods that a full look at the runtime did not find.
+    /// Drops pods that a full observation of the runtime did not find.
     pub fn keep_pods(&self, exists: impl Fn(&PodUid) -> bool) {
         self.lock().retain(|uid, _| exists(uid));
     }
 
     /// Every update leaves the map whole, so a panic elsewhere while it was held is no reason to distrust it.
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, PodStatuses>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -89,7 +89,7 @@ impl CriError {
         self.kind == ErrorKind::Unimplemented
     }
 
-    /// The id that holds the name asked for, where the runtime told it. It is the one to adopt, once it shows up in a
+    /// The id that holds the name asked for, where the runtime names it. It is the one to adopt, once it shows up in a
     /// list with the right pod uid.
     pub fn reserved_for(&self) -> Option<&str> {
         let (_, rest) = self.message.split_once("is reserved for \"")?;
@@ -99,7 +99,7 @@ impl CriError {
 }
 
 /// Runtimes are careless with codes: containerd answers a reserved name and a missing feature with Unknown, so the
-/// message is looked at where the code says nothing.
+/// message is read where the code says nothing.
 fn classify(code: Code, message: &str, broken: bool) -> ErrorKind {
     match code {
         _ if broken && !message.contains("Timeout expired") => ErrorKind::Unavailable,

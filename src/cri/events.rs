@@ -1,8 +1,9 @@
-//! When to look at a pod again: told by the runtime's event stream where there is one, else found out by comparing lists.
+//! When to observe a pod again: reported by the runtime's event stream where there is one, else found out by comparing lists.
 
 use std::time::Duration;
 
 use keelson_core::ids::PodUid;
+use keelson_kit::backoff::{Backoff, Policy};
 use keelson_proto::runtime::v1::{ContainerEventResponse, GetEventsRequest};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -12,17 +13,18 @@ use tracing::{debug, info, warn};
 use crate::Runtime;
 use crate::error::{CriError, ErrorKind};
 use crate::relist::Relist;
-use crate::trust::{self, Owner};
+use crate::validate::{self, Owner};
 
-/// How often lists are compared where nothing tells of changes.
-pub const DEFAULT_RELIST_PERIOD: Duration = Duration::from_secs(1);
-
-/// How often they are compared beside an event stream, in case an event got lost; also how long a runtime that refused
+/// How often lists are compared beside an event stream, in case an event got lost; also how long a runtime that refused
 /// the stream is left alone with it.
 const SAFETY_PERIOD: Duration = Duration::from_secs(300);
 
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(5);
+/// A connection that held for longer than the longest pause starts over with short ones.
+const RECONNECT: Policy = Policy {
+    first: Duration::from_millis(100),
+    most: Duration::from_secs(5),
+    forgive_after: Duration::from_secs(5),
+};
 
 /// Changes that may wait to be taken; beyond that the runtime's stream is held back.
 const BACKLOG: usize = 256;
@@ -64,7 +66,7 @@ enum Ended {
 
 impl Watcher {
     async fn run(mut self) {
-        let mut retry = FIRST_RETRY;
+        let mut backoff = Backoff::default();
         loop {
             let began = Instant::now();
             let mut ended = self.by_stream().await;
@@ -76,26 +78,23 @@ impl Watcher {
                 Ended::Unwatched => return,
                 Ended::RetryStream | Ended::NoStream(_) => {}
                 Ended::Lost(error) => {
-                    // A connection that held for a while starts over with short waits.
-                    if began.elapsed() > LAST_RETRY {
-                        retry = FIRST_RETRY;
-                    }
+                    backoff = backoff.next(RECONNECT, began.elapsed());
+                    let retry = backoff.delay();
                     warn!(%error, ?retry, "lost sight of the runtime");
                     tokio::select! {
                         () = tokio::time::sleep(retry) => {}
                         () = self.changes.closed() => return,
                     }
-                    retry = (retry * 2).min(LAST_RETRY);
                     self.lists.forget();
                 }
             }
         }
     }
 
-    /// Reads events, with a look at the lists now, once more when the stream is surely open, and then every few minutes.
+    /// Reads events, and compares the lists now, once more when the stream is surely open, and then every few minutes.
     async fn by_stream(&mut self) -> Ended {
         let mut client = self.runtime.client();
-        // A runtime that has nothing to tell does not even answer the call, so waiting for the answer is part of
+        // A runtime that has nothing to report does not even answer the call, so waiting for the answer is part of
         // waiting for the first event, and only a refusal comes at once.
         let opening = async move { client.get_container_events(Request::new(GetEventsRequest {})).await };
         tokio::pin!(opening);
@@ -171,25 +170,25 @@ impl Watcher {
         event: ContainerEventResponse,
     ) -> Result<(), mpsc::error::SendError<RuntimeChange>> {
         let Some(status) = &event.pod_sandbox_status else {
-            // The sandbox is gone already. Which pod it was is only known if a list or an event told before.
+            // The sandbox is gone already. Which pod it was is only known if a list or an event named it before.
             return match self.lists.owner_of(&event.container_id) {
                 Some(uid) => self.changes.send(RuntimeChange::Pod(uid)).await,
                 None => {
                     debug!(
                         id = event.container_id,
-                        "event about something unknown, everything is to be looked at"
+                        "event about something unknown, everything is to be observed"
                     );
                     self.changes.send(RuntimeChange::Resync).await
                 }
             };
         };
         let Some(owner) = Owner::read(&status.labels, &status.id) else { return Ok(()) };
-        // Saves whoever looks next from asking for what was just told.
-        if let Some(seen) = trust::sandbox(status, &owner) {
+        // Saves the next observer from asking for what was just reported.
+        if let Some(seen) = validate::sandbox(status, &owner) {
             self.runtime.cache().learn_sandbox(&owner.uid, &seen);
         }
-        for told in &event.containers_statuses {
-            if let Some(seen) = trust::container(told, &status.id, &owner, self.runtime.pod_logs()) {
+        for reported in &event.containers_statuses {
+            if let Some(seen) = validate::container(reported, &status.id, &owner, self.runtime.pod_logs()) {
                 self.runtime.cache().learn_container(&owner.uid, &seen);
             }
         }

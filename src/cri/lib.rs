@@ -14,10 +14,10 @@ pub mod runtime;
 pub mod sandboxes;
 pub mod stats;
 pub mod status;
+mod validate;
 
 mod cache;
 mod relist;
-mod trust;
 
 pub use error::{CriError, ErrorKind};
 pub use events::{RuntimeChange, watch};

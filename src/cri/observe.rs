@@ -1,10 +1,11 @@
-//! What runs, as the runtime tells it.
+//! What runs, as the runtime reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use keelson_core::ids::{ContainerId, PodUid, SandboxId};
+use keelson_core::manifest::CONFIG_SOURCE;
 use keelson_core::observed::{ObservedContainer, ObservedPod, ObservedSandbox};
 use keelson_proto::runtime::v1 as proto;
 use keelson_proto::runtime::v1::{ContainerFilter, PodSandboxFilter};
@@ -14,9 +15,9 @@ use crate::Runtime;
 use crate::convert::labels;
 use crate::error::{CriError, ErrorKind};
 use crate::status::STATUS_TIMEOUT;
-use crate::trust::{self, Owner};
+use crate::validate::{self, Owner};
 
-/// How many entries are asked about at once when everything is looked at.
+/// How many entries are asked about at once when everything is observed.
 const AT_ONCE: usize = 8;
 
 /// What a pod is called, for one that the runtime knows nothing of.
@@ -30,8 +31,10 @@ pub struct PodHint<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     pub pods: BTreeMap<PodUid, ObservedPod>,
-    /// Pods that are there, but that the runtime would not tell about. Not among `pods`: half a pod misleads.
+    /// Pods that are there, but that the runtime would not report on. Not among `pods`: half a pod misleads.
     pub unread: BTreeMap<PodUid, CriError>,
+    /// Those that came from a file on this node.
+    pub from_files: BTreeSet<PodUid>,
 }
 
 /// Everything in the runtime that carries this pod's uid. Costs two calls, and one more for each entry whose state is not
@@ -65,7 +68,7 @@ pub async fn survey(runtime: &Runtime) -> Result<Survey, CriError> {
         runtime.cache().keep_only(pod);
     }
     for (uid, error) in &seen.unread {
-        warn!(%uid, %error, "pod left out: the runtime does not tell about it");
+        warn!(%uid, %error, "pod left out: the runtime does not report on it");
     }
     Ok(seen)
 }
@@ -84,6 +87,10 @@ async fn observe(
 ) -> Result<Survey, CriError> {
     let (sandboxes, containers) =
         futures::try_join!(runtime.list_sandboxes(sandboxes), runtime.list_containers(containers))?;
+    let from_file =
+        |s: &&proto::PodSandbox| s.annotations.get(CONFIG_SOURCE).is_some_and(|from| from == "file");
+    let files = sandboxes.iter().filter(from_file).filter_map(|s| Owner::read(&s.labels, &s.id));
+    let from_files = files.map(|owner| owner.uid).collect();
     let sandboxes = sandboxes
         .into_iter()
         .filter_map(|listed| Some((Owner::read(&listed.labels, &listed.id)?, listed)))
@@ -97,7 +104,7 @@ async fn observe(
             (within(patience, &listed.id, container(runtime, &owner, &listed)).await, owner)
         });
 
-    let mut seen = Survey::default();
+    let mut seen = Survey { from_files, ..Survey::default() };
     for (answer, owner) in stream::iter(sandboxes).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
         match answer {
             Ok(sandbox) => entry(&mut seen.pods, owner).sandboxes.extend(sandbox),
@@ -116,7 +123,7 @@ async fn observe(
 }
 
 impl Survey {
-    /// A runtime that is gone can tell about nothing; otherwise the trouble is this pod's.
+    /// A runtime that is gone can report nothing; otherwise the trouble is this pod's.
     fn unreadable(&mut self, owner: Owner, error: CriError) -> Result<(), CriError> {
         if error.kind == ErrorKind::Unavailable {
             return Err(error);
@@ -129,10 +136,10 @@ impl Survey {
 async fn within<T>(
     patience: Duration,
     id: &str,
-    look: impl Future<Output = Result<T, CriError>>,
+    call: impl Future<Output = Result<T, CriError>>,
 ) -> Result<T, CriError> {
-    let late = |_| CriError::timeout("look at", id, patience);
-    tokio::time::timeout(patience, look).await.map_err(late)?
+    let late = |_| CriError::timeout("observe", id, patience);
+    tokio::time::timeout(patience, call).await.map_err(late)?
 }
 
 fn entry(pods: &mut BTreeMap<PodUid, ObservedPod>, owner: Owner) -> &mut ObservedPod {
@@ -145,7 +152,7 @@ async fn sandbox(
     owner: &Owner,
     listed: &proto::PodSandbox,
 ) -> Result<Option<ObservedSandbox>, CriError> {
-    let state = trust::sandbox_state(listed.state, &listed.id);
+    let state = validate::sandbox_state(listed.state, &listed.id);
     if let Some(known) = runtime.cache().sandbox(&owner.uid, &listed.id, state) {
         return Ok(Some(known));
     }
@@ -158,7 +165,7 @@ async fn sandbox(
         warn!(%id, "sandbox ignored: asked for its status, the runtime answered about something else");
         return Ok(None);
     };
-    let seen = trust::sandbox(&status, owner);
+    let seen = validate::sandbox(&status, owner);
     if let Some(seen) = &seen {
         runtime.cache().learn_sandbox(&owner.uid, seen);
     }
@@ -170,7 +177,7 @@ async fn container(
     owner: &Owner,
     listed: &proto::Container,
 ) -> Result<Option<ObservedContainer>, CriError> {
-    let state = trust::container_state(listed.state, &listed.id);
+    let state = validate::container_state(listed.state, &listed.id);
     if let Some(known) = runtime.cache().container(&owner.uid, &listed.id, state) {
         return Ok(Some(known));
     }
@@ -183,7 +190,7 @@ async fn container(
         warn!(%id, "container ignored: asked for its status, the runtime answered about something else");
         return Ok(None);
     }
-    let seen = trust::container(&status, &listed.pod_sandbox_id, owner, runtime.pod_logs());
+    let seen = validate::container(&status, &listed.pod_sandbox_id, owner, runtime.pod_logs());
     if let Some(seen) = &seen {
         runtime.cache().learn_container(&owner.uid, seen);
     }
@@ -199,7 +206,7 @@ fn unless_gone<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
     }
 }
 
-/// The id settles what the clock does not, so that two looks at the same thing are equal.
+/// The id settles what the clock does not, so that two observations of the same thing are equal.
 fn newest_first(pod: &mut ObservedPod) {
     pod.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
     pod.containers.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));

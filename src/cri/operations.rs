@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use keelson_core::metrics::{LabelledCounter, LabelledHistogram, Text};
+use keelson_kit::metrics::{LabelledCounter, LabelledHistogram, Text};
 
 /// From 5 ms, each two and a half times the one before, as the kubelet has them.
 const BOUNDS: &[f64] = &[
@@ -70,14 +70,8 @@ fn name(operation: &'static str) -> &'static str {
         "remove sandbox" => "remove_podsandbox",
         "get status of sandbox" => "podsandbox_status",
         "list sandboxes of" => "list_podsandbox",
-        "update resources of sandbox" => "update_podsandbox_resources",
         "forward ports of sandbox" => "port_forward",
-        "get stats of container" => "container_stats",
         "list container stats of" => "list_container_stats",
-        "get stats of sandbox" => "podsandbox_stats",
-        "list sandbox stats of" => "list_podsandbox_stats",
-        "list metric descriptors of" => "list_metric_descriptors",
-        "list sandbox metrics of" => "list_podsandbox_metrics",
         "pull image" => "pull_image",
         "get status of image" => "image_status",
         "list images of" => "list_images",

@@ -8,9 +8,9 @@ use keelson_core::ids::PodUid;
 use crate::Runtime;
 use crate::error::CriError;
 use crate::events::RuntimeChange;
-use crate::trust::Owner;
+use crate::validate::Owner;
 
-/// A list that takes longer tells that the runtime hangs, and the watch should say so rather than wait.
+/// A list that takes longer means that the runtime hangs, and the watch should say so rather than wait.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the last list showed.
@@ -27,7 +27,7 @@ struct Last {
     pods: BTreeMap<PodUid, Entries>,
 }
 
-/// One pod's sandboxes and containers with their states, as told.
+/// One pod's sandboxes and containers with their states, as listed.
 type Entries = BTreeSet<(String, i32)>;
 
 impl Relist {
@@ -36,7 +36,7 @@ impl Relist {
         self.last = None;
     }
 
-    /// Whose sandbox or container this is, if it was ever told.
+    /// Whose sandbox or container this is, if it was ever reported.
     pub fn owner_of(&self, id: &str) -> Option<PodUid> {
         self.owners.get(id).cloned()
     }

@@ -21,9 +21,6 @@ use crate::error::{CriError, ErrorKind};
 use crate::operations;
 use crate::status::CgroupDriver;
 
-/// How long the kubelet waits for an answer unless it is configured otherwise.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-
 /// Where the kubelet keeps pod logs unless it is configured otherwise.
 pub const DEFAULT_POD_LOGS: &str = "/var/log/pods";
 
@@ -72,7 +69,7 @@ impl Runtime {
         })))
     }
 
-    /// The same runtime with another root of pod logs; log paths outside of it are not believed.
+    /// The same runtime with another root of pod logs; log paths outside of it are not used.
     pub fn with_pod_logs(self, root: &Path) -> Self {
         Self(Arc::new(Inner {
             runtime: self.0.runtime.clone(),

@@ -2,10 +2,9 @@
 
 use keelson_core::ids::{PodUid, SandboxId};
 use keelson_proto::runtime::v1::{
-    LinuxContainerResources, ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxFilter,
-    PodSandboxState, PodSandboxStateValue, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    PortForwardRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StopPodSandboxRequest,
-    UpdatePodSandboxResourcesRequest,
+    ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxState,
+    PodSandboxStateValue, PodSandboxStatusRequest, PodSandboxStatusResponse, PortForwardRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StopPodSandboxRequest,
 };
 
 use crate::Runtime;
@@ -68,23 +67,6 @@ impl Runtime {
         let newest = self.list_sandboxes(Some(filter)).await?.into_iter().max_by_key(|s| s.created_at);
         let call = self.on("find sandbox of pod", pod.as_str());
         newest.map(|s| SandboxId::try_from(s.id).map_err(|bad| call.bad_answer(bad.to_string()))).transpose()
-    }
-
-    /// Tells the sandbox what its containers may use in sum. Only sandboxes that are machines care; most runtimes do not
-    /// have the call.
-    pub async fn update_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        overhead: LinuxContainerResources,
-        resources: LinuxContainerResources,
-    ) -> Result<(), CriError> {
-        let call = self.on("update resources of sandbox", id.as_str());
-        let request = call.request(UpdatePodSandboxResourcesRequest {
-            pod_sandbox_id: id.as_str().into(),
-            overhead: Some(overhead),
-            resources: Some(resources),
-        });
-        call.answer(self.client().update_pod_sandbox_resources(request)).await.map(drop)
     }
 
     /// The URL at which the runtime's streaming server forwards these ports.

@@ -30,8 +30,9 @@ pub struct RuntimeStatus {
     /// Conditions beside the two that every runtime has, by name.
     pub others: Vec<(String, Condition)>,
     pub handlers: Vec<Handler>,
-    pub features: Features,
-    /// `None` where the runtime does not tell.
+    /// `None` where the runtime does not report them.
+    pub features: Option<Features>,
+    /// `None` where the runtime does not report it.
     pub cgroup_driver: Option<CgroupDriver>,
 }
 
@@ -93,7 +94,7 @@ impl Runtime {
         Ok(read_status(answer, cgroup_driver))
     }
 
-    /// Asked once: a runtime does not change it under running containers. `None` where it does not tell.
+    /// Asked once: a runtime does not change it under running containers. `None` where it does not report it.
     pub async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>, CriError> {
         let ask = || async {
             let call = self.briefly("get configuration of");
@@ -128,12 +129,12 @@ impl Runtime {
 
 fn read_status(answer: StatusResponse, cgroup_driver: Option<CgroupDriver>) -> RuntimeStatus {
     let mut status = RuntimeStatus { cgroup_driver, ..Default::default() };
-    for told in answer.status.unwrap_or_default().conditions {
-        let condition = Condition { ok: told.status, reason: told.reason, message: told.message };
-        match told.r#type.as_str() {
+    for reported in answer.status.unwrap_or_default().conditions {
+        let condition = Condition { ok: reported.status, reason: reported.reason, message: reported.message };
+        match reported.r#type.as_str() {
             "RuntimeReady" => status.runtime_ready = condition,
             "NetworkReady" => status.network_ready = condition,
-            _ => status.others.push((told.r#type, condition)),
+            _ => status.others.push((reported.r#type, condition)),
         }
     }
     status.handlers = answer
@@ -148,12 +149,10 @@ fn read_status(answer: StatusResponse, cgroup_driver: Option<CgroupDriver>) -> R
             }
         })
         .collect();
-    if let Some(features) = answer.features {
-        status.features = Features {
-            supplemental_groups_policy: features.supplemental_groups_policy,
-            user_namespaces_host_network: features.user_namespaces_host_network,
-        };
-    }
+    status.features = answer.features.map(|features| Features {
+        supplemental_groups_policy: features.supplemental_groups_policy,
+        user_namespaces_host_network: features.user_namespaces_host_network,
+    });
     status
 }
 

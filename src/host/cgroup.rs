@@ -3,12 +3,12 @@
 //!
 //! Nothing outside of this module knows which version of cgroups the machine has, or which driver is used.
 
+mod cgroup_dir;
 mod dbus;
 mod layout;
 mod limits;
 mod names;
 mod removal;
-mod spot;
 mod systemd;
 mod usage;
 
@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use keelson_core::ids::PodUid;
 use keelson_core::qos::QosClass;
 
+pub use cgroup_dir::{CgroupDir, Members};
 use layout::Layout;
 pub use layout::Version;
 pub use limits::{Limits, shares_to_weight};
 use names::CgroupName;
-pub use spot::{Members, Spot};
 pub use usage::Detail;
 
 /// Guaranteed pods lie beside the cgroups of the two lesser classes.
@@ -36,7 +36,7 @@ pub enum Driver {
 }
 
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct CgroupSettings {
     /// Where cgroups are mounted: /sys/fs/cgroup.
     pub mount: PathBuf,
     pub driver: Driver,
@@ -48,7 +48,7 @@ pub struct Settings {
     pub systemd_sockets: Vec<PathBuf>,
 }
 
-impl Settings {
+impl CgroupSettings {
     pub fn new(driver: Driver) -> Self {
         Self {
             mount: "/sys/fs/cgroup".into(),
@@ -101,7 +101,7 @@ pub struct Cgroups {
 
 impl Cgroups {
     /// Finds out what is mounted and whether it will do. Nothing is created yet.
-    pub fn detect(settings: Settings) -> Result<Self, CgroupError> {
+    pub fn detect(settings: CgroupSettings) -> Result<Self, CgroupError> {
         let layout = Layout::detect(&settings.mount)?;
         for controller in ["cpu", "memory"] {
             if settings.per_qos && layout.of(controller).is_none() {
@@ -154,7 +154,7 @@ impl Cgroups {
         self.ensure(&self.class(qos), &Limits { cpu_shares: Some(cpu_shares), ..Limits::default() })
     }
 
-    /// Makes or updates a pod's cgroup and returns the parent that the runtime is to be told.
+    /// Makes or updates a pod's cgroup and returns the parent for the runtime.
     pub fn ensure_pod(&self, pod: &PodCgroup) -> Result<String, CgroupError> {
         if self.per_qos {
             self.ensure(&self.pod(&pod.uid, pod.qos), &pod.limits)?;
@@ -171,26 +171,25 @@ impl Cgroups {
         }
     }
 
-    pub fn pod_exists(&self, uid: &PodUid, qos: QosClass) -> bool {
-        self.exists(&self.pod(uid, qos))
-    }
-
-    /// Where a pod's cgroup lies for a controller, to read usage from: on v2 the same for all.
-    pub fn pod_path(&self, uid: &PodUid, qos: QosClass, controller: &str) -> Option<PathBuf> {
-        self.layout.of(controller).map(|h| h.path.join(self.path(&self.pod(uid, qos))))
+    /// Kills every process in the pod's cgroups, whichever container it belongs to.
+    pub fn kill_pod(&self, uid: &PodUid) {
+        if !self.per_qos {
+            return;
+        }
+        for class in CLASSES {
+            removal::kill_all(&self.pod_paths(&self.pod(uid, class)));
+        }
     }
 
     /// Kills what is left in a pod's cgroup and removes it with everything below. A pod without one is a success. The
-    /// class need not be known: a pod that is only found on disk has no object to tell it.
+    /// class need not be known: a pod that is only found on disk has no object that says it.
     pub fn remove_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         if !self.per_qos {
             return Ok(());
         }
         for class in CLASSES {
             let name = self.pod(uid, class);
-            let relative = self.path(&name);
-            let paths: Vec<PathBuf> =
-                self.layout.everywhere().map(|h| h.join(&relative)).filter(|p| p.is_dir()).collect();
+            let paths = self.pod_paths(&name);
             if paths.is_empty() {
                 continue;
             }
@@ -201,6 +200,12 @@ impl Cgroups {
             removal::remove_all(&paths)?;
         }
         Ok(())
+    }
+
+    /// Where a pod's cgroup is there, in every hierarchy.
+    fn pod_paths(&self, name: &CgroupName) -> Vec<PathBuf> {
+        let relative = self.path(name);
+        self.layout.everywhere().map(|h| h.join(&relative)).filter(|p| p.is_dir()).collect()
     }
 
     /// The pods that have a cgroup, in any hierarchy, whether anybody still wants them or not.

@@ -1,7 +1,7 @@
 //! Where the agent keeps things on disk. The layout is the kubelet's, so that either can take over from the other.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use keelson_core::ids::PodUid;
@@ -10,10 +10,11 @@ use crate::mountinfo;
 use crate::path_error::{At, PathError};
 use crate::tree;
 
-/// The agent's own directories under one root, /var/lib/kubelet unless told otherwise.
+/// The agent's own directories under one root, /var/lib/kubelet unless configured otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootDirs {
     root: PathBuf,
+    pods: PathBuf,
 }
 
 /// One pod's directories: ROOT/pods/UID.
@@ -37,13 +38,23 @@ fn list(paths: &[PathBuf]) -> String {
 
 impl RootDirs {
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        let root = root.into();
+        Self { pods: root.join("pods"), root }
     }
+
+    /// The same directories, made where they are missing, by the names that the kernel has for them: what is mounted in
+    /// them is found by its path, and somebody may have put them on another disk behind a link.
+    pub fn resolved(self) -> Result<Self, PathError> {
+        self.ensure()?;
+        let real = |path: &Path| fs::canonicalize(path).at("resolve", path);
+        Ok(Self { root: real(&self.root)?, pods: real(&self.pods)? })
+    }
+
     pub fn path(&self) -> &Path {
         &self.root
     }
     pub fn pods(&self) -> PathBuf {
-        self.root.join("pods")
+        self.pods.clone()
     }
     pub fn plugins_registry(&self) -> PathBuf {
         self.root.join("plugins_registry")
@@ -52,7 +63,7 @@ impl RootDirs {
         self.root.join("pki")
     }
     pub fn pod(&self, uid: &PodUid) -> PodDirs {
-        PodDirs { uid: uid.clone(), path: self.pods().join(uid.as_str()) }
+        PodDirs { uid: uid.clone(), path: self.pods.join(uid.as_str()) }
     }
 
     /// Makes the directories that everything else lies in.
@@ -69,14 +80,8 @@ impl RootDirs {
     /// The pods that have a directory, whether anybody still wants them or not. What is no pod is not named.
     pub fn list_pods(&self) -> Result<Vec<PodUid>, PathError> {
         let pods = self.pods();
-        let entries = match fs::read_dir(&pods) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-            Err(e) => return Err(PathError::new("list", &pods, e)),
-        };
         let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.at("list", &pods)?;
+        for entry in entries(&pods)? {
             let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
             let uid = entry.file_name().to_str().map(PodUid::try_from);
             if let (true, Some(Ok(uid))) = (is_dir, uid) {
@@ -102,6 +107,17 @@ impl PodDirs {
     pub fn volume(&self, plugin: &str, volume: &str) -> PathBuf {
         self.volumes().join(plugin).join(volume)
     }
+    /// The names of the volumes of one kind that the pod has a directory for.
+    pub fn list_volumes(&self, plugin: &str) -> Result<Vec<String>, PathError> {
+        let path = self.volumes().join(plugin);
+        let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|t| t.is_dir());
+        let mut found = Vec::new();
+        for entry in entries(&path)?.into_iter().filter(is_dir) {
+            found.extend(entry.file_name().into_string());
+        }
+        found.sort();
+        Ok(found)
+    }
     /// Where the bind mounts of sub-paths lie: volume-subpaths/VOLUME/CONTAINER/INDEX.
     pub fn subpaths(&self) -> PathBuf {
         self.path.join("volume-subpaths")
@@ -117,6 +133,11 @@ impl PodDirs {
     }
     pub fn plugins(&self) -> PathBuf {
         self.path.join("plugins")
+    }
+
+    /// The file that says of a volume that it was made ready once: plugins/PLUGIN/VOLUME/ready.
+    pub fn ready_mark(&self, plugin: &str, volume: &str) -> PathBuf {
+        self.plugins().join(plugin).join(volume).join("ready")
     }
 
     /// Makes the directories of the pod, not those of its volumes and containers.
@@ -143,8 +164,17 @@ impl PodDirs {
     }
 }
 
+/// What a directory holds. One that is not there holds nothing.
+fn entries(path: &Path) -> Result<Vec<fs::DirEntry>, PathError> {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.collect::<Result<_, _>>().at("list", path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(vec![]),
+        Err(e) => Err(PathError::new("list", path, e)),
+    }
+}
+
 /// Makes a directory and its missing parents. One that is there is left as it is, unless it is something else.
-pub(crate) fn make(path: &Path, mode: u32) -> Result<(), PathError> {
+pub fn make(path: &Path, mode: u32) -> Result<(), PathError> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => return Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
@@ -152,6 +182,21 @@ pub(crate) fn make(path: &Path, mode: u32) -> Result<(), PathError> {
         Err(e) => return Err(PathError::new("make the directory", path, e)),
     }
     DirBuilder::new().recursive(true).mode(mode).create(path).at("make the directory", path)
+}
+
+/// Makes an empty file that says something by being there, and the directories to it.
+pub fn make_mark(path: &Path) -> Result<(), PathError> {
+    if let Some(parent) = path.parent() {
+        make(parent, 0o750)?;
+    }
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .open(path)
+        .at("make", path)
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -196,8 +241,23 @@ mod tests {
     }
 
     #[test]
+    fn links_on_the_way_are_resolved_once() {
+        let temp = testing::dir();
+        let real = fs::canonicalize(temp.path()).expect("a real path");
+        for dir in ["disk/kubelet", "other-disk/pods"] {
+            fs::create_dir_all(real.join(dir)).expect("mkdir");
+        }
+        std::os::unix::fs::symlink("disk/kubelet", real.join("kubelet")).expect("link");
+        std::os::unix::fs::symlink("../../other-disk/pods", real.join("disk/kubelet/pods")).expect("link");
+        let root = RootDirs::new(real.join("kubelet")).resolved().expect("resolved");
+        assert_eq!(root.path(), real.join("disk/kubelet"));
+        assert_eq!(root.pod(&uid("u")).path(), real.join("other-disk/pods/u"));
+        assert!(RootDirs::new(real.join("not/yet")).resolved().is_ok(), "what is missing is made");
+    }
+
+    #[test]
     fn a_pod_with_a_mount_is_not_removed() {
-        let Some(temp) = testing::mountable() else { return };
+        let temp = keelson_require::require!(testing::mountable());
         let root = RootDirs::new(temp.path());
         let pod = root.pod(&uid("u"));
         let volume = pod.volume("kubernetes.io~empty-dir", "m");

@@ -2,14 +2,16 @@
 //! both the way in and the way back. The way back is hostile ground: a container may have put anything there.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::bounded;
 use crate::dirs::{self, PodDirs};
 use crate::path_error::{At, PathError};
+use crate::stats::tree_usage;
 
 /// The most that is taken from a termination message file.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -22,15 +24,18 @@ const MAX_HOST_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads a small text file of the host; what is beyond its bound is left out.
 pub fn read_bounded(path: &Path) -> Result<String, PathError> {
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|f| f.take(MAX_HOST_FILE_BYTES).read_to_end(&mut bytes)).at("read", path)?;
+    let mut file = File::open(path).at("read", path)?;
+    let bytes = bounded::head(&mut file, MAX_HOST_FILE_BYTES).at("read", path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Writes the pod's hosts file, in place, since the runtime has bound this very inode into the containers.
+/// Writes the pod's hosts file, in place, since the runtime has bound this very inode into the containers. They may have
+/// made anything of it.
 pub fn write_hosts(dirs: &PodDirs, content: &str) -> Result<PathBuf, PathError> {
     let path = dirs.etc_hosts();
-    if fs::read(&path).is_ok_and(|old| old == content.as_bytes()) {
+    if let Ok(Some(old)) = bounded::open(&path)
+        && bounded::holds(old, content.as_bytes()).unwrap_or(false)
+    {
         return Ok(path);
     }
     dirs.ensure()?;
@@ -47,8 +52,17 @@ pub fn write_hosts(dirs: &PodDirs, content: &str) -> Result<PathBuf, PathError> 
     Ok(path)
 }
 
-/// Makes the file that is bound to a container's termination message path. `instance` tells one start of the container
-/// from the next, so that no start reads another's last words.
+/// Bytes and inodes that these files take: their containers can make them as large as the disk.
+pub fn usage(dirs: &PodDirs) -> (u64, u64) {
+    /// There are a few for each container.
+    const MOST_FILES: u64 = 10_000;
+    let hosts = fs::symlink_metadata(dirs.etc_hosts()).map_or((0, 0), |found| (found.blocks() * 512, 1));
+    let logs = tree_usage(&dirs.containers(), MOST_FILES).unwrap_or_default();
+    (hosts.0 + logs.0, hosts.1 + logs.1)
+}
+
+/// Makes the file that is bound to a container's termination message path. `instance` sets one start of the container
+/// apart from the next, so that no start reads another's message.
 pub fn create_termination_log(dirs: &PodDirs, container: &str, instance: &str) -> Result<PathBuf, PathError> {
     let dir = dirs.container(container);
     dirs::make(&dir, 0o750)?;
@@ -67,12 +81,13 @@ pub fn create_termination_log(dirs: &PodDirs, container: &str, instance: &str) -
 
 /// The container's own message: the last 4096 bytes of its file. Anything but a regular file has no message.
 pub fn read_termination_message(path: &Path) -> Result<String, PathError> {
-    let mut file = match open_regular(path) {
+    let mut file = match bounded::open(path) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(String::new()),
         Err(e) => return Err(PathError::new("read the termination message", path, e)),
     };
-    let bytes = read_tail(&mut file, MAX_MESSAGE_BYTES as u64).at("read the termination message", path)?;
+    let bytes =
+        bounded::tail(&mut file, MAX_MESSAGE_BYTES as u64).at("read the termination message", path)?;
     Ok(text(&bytes, MAX_MESSAGE_BYTES))
 }
 
@@ -81,13 +96,13 @@ pub fn read_log_message(log: &Path) -> Result<String, PathError> {
     // A line of the log may be up to 16 KiB and carries some 40 bytes of its own. What is wanted is little, so a
     // bounded piece from the end always holds it.
     const WINDOW: u64 = 64 * 1024;
-    let mut file = match open_regular(log) {
+    let mut file = match bounded::open(log) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(String::new()),
         Err(e) => return Err(PathError::new("read the log", log, e)),
     };
     let whole = file.metadata().is_ok_and(|m| m.len() <= WINDOW);
-    let bytes = read_tail(&mut file, WINDOW).at("read the log", log)?;
+    let bytes = bounded::tail(&mut file, WINDOW).at("read the log", log)?;
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
     if !whole && lines.len() > 1 {
         lines.remove(0);
@@ -111,28 +126,6 @@ fn log_text(line: &[u8]) -> &[u8] {
         }
         _ => line,
     }
-}
-
-/// Opens without following a link and without waiting for a writer, and only what is a plain file.
-fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    Ok(Some(file))
-}
-
-fn read_tail(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Text of at most `most` bytes from the end; bytes that are no text become the replacement character.
@@ -164,6 +157,25 @@ mod tests {
         write_hosts(&pod, "127.0.0.1 localhost\n10.0.0.1 web\n").expect("rewrite");
         assert_eq!(fs::read_to_string(&path).expect("read"), "127.0.0.1 localhost\n10.0.0.1 web\n");
         assert_eq!(fs::metadata(&path).expect("stat").ino(), inode, "containers hold the old inode");
+        // Far more than this machine's memory, were it read.
+        File::options().write(true).open(&path).expect("open").set_len(1 << 42).expect("grow");
+        write_hosts(&pod, "127.0.0.1 localhost\n").expect("rewrite what a container has grown");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "127.0.0.1 localhost\n");
+    }
+
+    #[test]
+    fn what_containers_write_into_these_files_is_counted() {
+        let temp = testing::dir();
+        let pod = RootDirs::new(temp.path()).pod(&PodUid::try_from("u").expect("uid"));
+        assert_eq!(usage(&pod), (0, 0));
+        let hosts = write_hosts(&pod, "127.0.0.1 localhost\n").expect("write");
+        let log = create_termination_log(&pod, "main", "1").expect("create");
+        let (small, inodes) = usage(&pod);
+        assert_eq!(inodes, 4, "two files in two directories and one that is not counted");
+        fs::write(hosts, vec![b'x'; 1 << 20]).expect("write");
+        fs::write(log, vec![b'x'; 2 << 20]).expect("write");
+        let grown = usage(&pod).0 - small;
+        assert!((3 << 20..(3 << 20) + 65536).contains(&(grown + 8192)), "{grown}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub fn read(roots: &Roots) -> Result<MachineFacts, PathError> {
         operating_system: "linux".into(),
         architecture: architecture().into(),
         swap_bytes: kilobytes(&meminfo, "SwapTotal"),
+        app_armor: roots.sys.join("kernel/security/apparmor").exists()
+            && word(&roots.sys.join("module/apparmor/parameters/enabled")).starts_with('Y'),
     };
     Ok(MachineFacts {
         machine,
@@ -91,7 +93,7 @@ pub fn read(roots: &Roots) -> Result<MachineFacts, PathError> {
 
 /// The filesystem that a path lies on.
 pub fn filesystem(path: &Path) -> Result<FsCapacity, PathError> {
-    let found = rustix::fs::statvfs(path).at("look at the filesystem of", path)?;
+    let found = rustix::fs::statvfs(path).at("read the size of the filesystem of", path)?;
     Ok(FsCapacity {
         bytes: found.f_blocks.saturating_mul(found.f_frsize),
         available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
@@ -203,6 +205,8 @@ mod tests {
         put(at, "sys/devices/system/cpu/online", "0-3,6\n");
         put(at, "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
         put(at, "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n");
+        put(at, "sys/kernel/security/apparmor/profiles", "");
+        put(at, "sys/module/apparmor/parameters/enabled", "Y\n");
         put(at, "etc/machine-id", "m-1\n");
         put(at, "usr/lib/os-release", "NAME=x\nPRETTY_NAME=\"Some Linux 12\"\n");
         let facts = read(&roots).expect("facts");
@@ -214,6 +218,7 @@ mod tests {
         assert_eq!(machine.system_uuid, "m-1", "without firmware the machine id stands in");
         assert_eq!(machine.os_image, "Some Linux 12");
         assert_eq!(machine.swap_bytes, Some(0));
+        assert!(machine.app_armor);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel tells it in /proc/self/mountinfo.
+//! What is mounted where, as the kernel lists it in /proc/self/mountinfo.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -22,7 +22,7 @@ impl PathError {
 }
 
 /// Names the operation and the path of an error where it happens.
-pub(crate) trait At<T> {
+pub trait At<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T, PathError>;
 }
 

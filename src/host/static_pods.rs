@@ -14,34 +14,38 @@ use keelson_core::manifest::{self, CONFIG_SEEN, MAX_MANIFEST_BYTES, ManifestErro
 use rustix::fs::OFlags;
 use tokio::sync::watch;
 
+use crate::logs::{Writers, writers};
 use crate::watch::DirWatch;
 
-/// What one look at the directory found, in the order of file names.
+/// What one scan of the directory found, in the order of file names.
 pub type ManifestSet = Vec<Result<StaticPod, ManifestError>>;
 
 /// How often the directory is read although nothing was reported: a network filesystem reports nothing. The kubelet's
 /// fileCheckFrequency.
 pub const DEFAULT_RESCAN: Duration = Duration::from_secs(20);
 
+/// A file that somebody has open for writing is read when it is closed, or when nothing was written to it for so long.
+const WRITING: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ManifestSettings {
     /// The directory, or a single file.
     pub path: PathBuf,
     pub node_name: String,
     pub rescan: Duration,
 }
 
-impl Settings {
+impl ManifestSettings {
     pub fn new(path: impl Into<PathBuf>, node_name: impl Into<String>) -> Self {
         Self { path: path.into(), node_name: node_name.into(), rescan: DEFAULT_RESCAN }
     }
 }
 
 /// Reads the directory, publishes what it found, and does so again after every change, until nobody listens any more.
-pub async fn run(settings: Settings, sets: watch::Sender<Option<Arc<ManifestSet>>>) {
+pub async fn run(settings: ManifestSettings, sets: watch::Sender<Option<Arc<ManifestSet>>>) {
     let mut previous: Arc<ManifestSet> = Arc::default();
     let mut watch = DirWatch::new(&settings.path)
-        .inspect_err(|e| tracing::warn!(path = %settings.path.display(), error = %e, "cannot watch the manifests; looking at intervals instead"))
+        .inspect_err(|e| tracing::warn!(path = %settings.path.display(), error = %e, "cannot watch the manifests; scanning at intervals instead"))
         .ok();
     loop {
         if let Some(w) = &mut watch
@@ -49,7 +53,8 @@ pub async fn run(settings: Settings, sets: watch::Sender<Option<Arc<ManifestSet>
         {
             tracing::warn!(path = %settings.path.display(), error = %e, "cannot watch the manifests");
         }
-        let Some(set) = look(&settings, &previous).await else { return };
+        let Some(Scan { set, unfinished }) = rescan(&settings, &previous).await else { return };
+        let set = Arc::new(set);
         let changed = sets.send_if_modified(|current| {
             let differs = current.as_ref().is_none_or(|c| **c != *set);
             if differs {
@@ -61,19 +66,20 @@ pub async fn run(settings: Settings, sets: watch::Sender<Option<Arc<ManifestSet>
             tracing::debug!(path = %settings.path.display(), manifests = set.len(), "manifests read");
         }
         previous = set;
+        let pause = if unfinished { settings.rescan.min(WRITING) } else { settings.rescan };
         tokio::select! {
             () = sets.closed() => return,
             () = change(watch.as_mut()) => {}
-            () = tokio::time::sleep(settings.rescan) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
 /// Off the async threads: the directory may lie on a filesystem that hangs. None when the runtime is shutting down.
-async fn look(settings: &Settings, previous: &Arc<ManifestSet>) -> Option<Arc<ManifestSet>> {
+async fn rescan(settings: &ManifestSettings, previous: &Arc<ManifestSet>) -> Option<Scan> {
     let (settings, previous) = (settings.clone(), Arc::clone(previous));
     let scan = move || scan(&settings.path, &settings.node_name, Timestamp::now(), &previous);
-    tokio::task::spawn_blocking(scan).await.ok().map(Arc::new)
+    tokio::task::spawn_blocking(scan).await.ok()
 }
 
 /// Waits for a reported change; for ever where none can be reported.
@@ -89,42 +95,76 @@ async fn change(watch: Option<&mut DirWatch>) {
     }
 }
 
-/// One look at the directory. A pod that was there before keeps the time at which it was first seen.
-pub fn scan(path: &Path, node_name: &str, now: Timestamp, previous: &ManifestSet) -> ManifestSet {
+/// What one look at the directory found.
+#[derive(Debug)]
+pub struct Scan {
+    pub set: ManifestSet,
+    /// A file is being written. What was known of it stays until it is done.
+    pub unfinished: bool,
+}
+
+/// One scan of the directory. A pod that was there before keeps the time at which it was first seen; one whose file or
+/// directory cannot be read now stays as it was: only what is seen to be gone is gone.
+pub fn scan(path: &Path, node_name: &str, now: Timestamp, previous: &ManifestSet) -> Scan {
     let files = match candidates(path) {
         Ok(files) => files,
-        Err(error) => return vec![Err(error)],
+        Err(error) => {
+            let known = previous.iter().filter(|found| found.is_ok()).cloned();
+            return Scan { set: known.chain([Err(error)]).collect(), unfinished: false };
+        }
     };
     let mut found = Vec::new();
-    for file in files {
-        match file {
-            Ok(candidate) => {
-                let pod = read_file(&candidate.path, node_name, now, previous);
-                found.extend(pod.map(|result| (candidate.modified, result)));
+    let mut unfinished = false;
+    for Candidate { path, modified } in files {
+        let file = path.display().to_string();
+        let known = previous.iter().filter(|found| file_of(found) == file).cloned();
+        match modified.and_then(|modified| Ok((modified, read_file(&path, modified)?))) {
+            Ok((_, Reading::Gone)) => {}
+            Ok((modified, Reading::Unfinished)) => {
+                unfinished = true;
+                found.extend(known.map(|known| (modified, known)));
             }
-            Err(error) => found.push((SystemTime::UNIX_EPOCH, Err(error))),
+            Ok((modified, Reading::Whole(bytes))) => {
+                let origin = Origin { file: &file, node_name, seen: now };
+                let pod = manifest::parse(&origin, &bytes).map(|pod| keep_first_seen(pod, previous));
+                found.push((modified, pod));
+            }
+            Err(problem) => {
+                let known = known.filter(|found| found.is_ok());
+                found.extend(
+                    known.chain([Err(trouble(&path, problem))]).map(|one| (SystemTime::UNIX_EPOCH, one)),
+                );
+            }
         }
     }
-    settle_names(found)
+    Scan { set: settle_names(found), unfinished }
+}
+
+fn file_of(found: &Result<StaticPod, ManifestError>) -> &str {
+    match found {
+        Ok(pod) => &pod.file,
+        Err(error) => &error.file,
+    }
 }
 
 struct Candidate {
     path: PathBuf,
-    modified: SystemTime,
+    /// When it was written last, or why it is no manifest.
+    modified: Result<SystemTime, String>,
 }
 
 /// The files to read, by name. Hidden ones are left out, as are directories; links count as what they lead to. A
 /// directory that is not there holds nothing.
-fn candidates(path: &Path) -> Result<Vec<Result<Candidate, ManifestError>>, ManifestError> {
-    let modified = |m: &fs::Metadata| m.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+fn candidates(path: &Path) -> Result<Vec<Candidate>, ManifestError> {
+    let modified = |m: &fs::Metadata| Ok(m.modified().unwrap_or(SystemTime::UNIX_EPOCH));
     match fs::metadata(path) {
         Ok(m) if m.is_file() => {
-            return Ok(vec![Ok(Candidate { path: path.to_owned(), modified: modified(&m) })]);
+            return Ok(vec![Candidate { path: path.to_owned(), modified: modified(&m) }]);
         }
         Ok(m) if m.is_dir() => {}
         Ok(_) => return Err(trouble(path, "is neither a directory nor a file".into())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-        Err(e) => return Err(trouble(path, format!("cannot be looked at: {e}"))),
+        Err(e) => return Err(trouble(path, format!("cannot be read: {e}"))),
     }
     let unreadable = |e: std::io::Error| trouble(path, format!("cannot be listed: {e}"));
     let mut names = Vec::new();
@@ -136,12 +176,12 @@ fn candidates(path: &Path) -> Result<Vec<Result<Candidate, ManifestError>>, Mani
     for name in names.iter().filter(|n| !n.as_encoded_bytes().starts_with(b".")) {
         let file = path.join(name);
         match fs::metadata(&file) {
-            Ok(m) if m.is_file() => files.push(Ok(Candidate { path: file, modified: modified(&m) })),
+            Ok(m) if m.is_file() => files.push(Candidate { path: file, modified: modified(&m) }),
             Ok(m) if m.is_dir() => {}
-            Ok(_) => files.push(Err(trouble(&file, "is not a regular file".into()))),
+            Ok(_) => files.push(Candidate { path: file, modified: Err("is not a regular file".into()) }),
             // Deleted between the listing and now, or a link that leads nowhere.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && file.symlink_metadata().is_err() => {}
-            Err(e) => files.push(Err(trouble(&file, format!("cannot be looked at: {e}")))),
+            Err(e) => files.push(Candidate { path: file, modified: Err(format!("cannot be read: {e}")) }),
         }
     }
     Ok(files)
@@ -151,26 +191,32 @@ fn trouble(path: &Path, problem: String) -> ManifestError {
     ManifestError { file: path.display().to_string(), line: None, field: None, problem }
 }
 
-/// None for a file that vanished meanwhile.
-fn read_file(
-    path: &Path,
-    node_name: &str,
-    now: Timestamp,
-    previous: &ManifestSet,
-) -> Option<Result<StaticPod, ManifestError>> {
-    let mut bytes = Vec::new();
-    // One byte more than is allowed is enough to know that it is too much.
-    let most = MAX_MANIFEST_BYTES as u64 + 1;
+enum Reading {
+    Whole(Vec<u8>),
+    /// Somebody is writing it.
+    Unfinished,
+    /// It vanished meanwhile.
+    Gone,
+}
+
+fn read_file(path: &Path, modified: SystemTime) -> Result<Reading, String> {
+    let cannot = |e: std::io::Error| format!("cannot be read: {e}");
     // A pipe that took the file's place meanwhile must not be waited for.
     let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-    match open.and_then(|f| f.take(most).read_to_end(&mut bytes)) {
-        Ok(_) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(e) => return Some(Err(trouble(path, format!("cannot be read: {e}")))),
+    let file = match open {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Reading::Gone),
+        Err(e) => return Err(cannot(e)),
+    };
+    // Its end is reported. A writer that never closes, or a clock that was set back, is not waited for.
+    let lately = modified.elapsed().is_ok_and(|since| since < WRITING);
+    if lately && writers(&file) == Writers::Some {
+        return Ok(Reading::Unfinished);
     }
-    let file = path.display().to_string();
-    let origin = Origin { file: &file, node_name, seen: now };
-    Some(manifest::parse(&origin, &bytes).map(|pod| keep_first_seen(pod, previous)))
+    let mut bytes = Vec::new();
+    // One byte more than is allowed is enough to know that it is too much.
+    file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    Ok(Reading::Whole(bytes))
 }
 
 fn keep_first_seen(mut pod: StaticPod, previous: &ManifestSet) -> StaticPod {

@@ -1,26 +1,25 @@
-//! What the tests of this crate share: directories that go away, and a plain word where a test cannot run.
+//! What the tests of this crate share: directories that go away, and what they require of the machine.
 
+use keelson_require::Missing;
 use tempfile::TempDir;
 
 pub fn dir() -> TempDir {
     tempfile::Builder::new().prefix("keelson-host-").tempdir().expect("a temporary directory")
 }
 
-/// A directory under which this process may mount, or None with the reason printed.
-pub fn mountable() -> Option<TempDir> {
-    use rustix::mount::{MountFlags, UnmountFlags};
-    let temp = dir();
-    let probe = temp.path().join("probe");
-    std::fs::create_dir(&probe).expect("mkdir");
-    match rustix::mount::mount("tmpfs", &probe, "tmpfs", MountFlags::empty(), None) {
-        Ok(()) => {
-            rustix::mount::unmount(&probe, UnmountFlags::DETACH).expect("unmount");
-            std::fs::remove_dir(&probe).expect("rmdir");
-            Some(temp)
+/// A directory under which this process may mount.
+pub fn mountable() -> Result<TempDir, Missing> {
+    keelson_require::mounts().map(|()| dir())
+}
+
+/// The kernel's answer to whether anybody writes to a file, which not every file system gives.
+pub fn leases() -> Result<(), Missing> {
+    use crate::logs::{Writers, writers};
+    let file = tempfile::tempfile().expect("a temporary file");
+    match writers(&file) {
+        Writers::Unknown => {
+            Err(Missing::by_nature("leases on files", "put TMPDIR on a local file system such as ext4"))
         }
-        Err(e) => {
-            println!("left out: mounting is not possible here ({e}); run as root to include this test");
-            None
-        }
+        Writers::Some | Writers::None => Ok(()),
     }
 }

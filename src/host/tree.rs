@@ -20,13 +20,13 @@ const DIR_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens one entry of a directory as a directory: no link, no other mount.
-pub(crate) fn open_subdir(dir: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+pub fn open_subdir(dir: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     openat2(dir, name, DIR_FLAGS, Mode::empty(), resolve)
 }
 
 /// openat2 asks to be called again when a rename somewhere raced with it.
-pub(crate) fn openat2(
+pub fn openat2(
     dir: impl AsFd,
     name: impl rustix::path::Arg + Copy,
     flags: OFlags,
@@ -43,9 +43,19 @@ pub(crate) fn openat2(
 }
 
 /// The names in a directory, without the two that are always there.
-pub(crate) fn names(dir: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+pub fn names(dir: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+    first_names(dir, usize::MAX)
+}
+
+/// So many names are taken from a directory at once: what a pod has put into it may be more than fits into memory.
+const BATCH: usize = 1024;
+
+fn first_names(dir: impl AsFd, most: usize) -> rustix::io::Result<Vec<CString>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
+        if found.len() >= most {
+            break;
+        }
         let entry = entry?;
         let name = entry.file_name();
         if name != c"." && name != c".." {
@@ -70,10 +80,10 @@ pub fn remove(path: &Path) -> Result<(), PathError> {
 }
 
 /// Removes all that is in a directory, and leaves the directory itself.
-pub(crate) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
+pub fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
     let mut serial = 0u64;
     loop {
-        let entries = names(top)?;
+        let entries = first_names(top, BATCH)?;
         if entries.is_empty() {
             return Ok(());
         }
@@ -113,26 +123,35 @@ fn rmdir(dir: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
 
 /// Unlinks the files of `dir` and moves its directories up into `top`.
 fn flatten(top: &OwnedFd, dir: &OwnedFd, serial: &mut u64) -> rustix::io::Result<()> {
-    for name in names(dir)? {
-        if unlink(dir, &name)? == Gone::Yes {
-            continue;
+    loop {
+        let entries = first_names(dir, BATCH)?;
+        if entries.is_empty() {
+            return Ok(());
         }
-        match rustix::fs::unlinkat(dir, &name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => continue,
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            Err(e) => return Err(e),
-        }
-        loop {
-            *serial += 1;
-            let parked = CString::new(format!(".removing-{serial}")).map_err(|_| Errno::INVAL)?;
-            match rustix::fs::renameat_with(dir, &name, top, &parked, RenameFlags::NOREPLACE) {
-                Ok(()) => break,
-                Err(Errno::EXIST) => {}
-                Err(e) => return Err(e),
+        for name in entries {
+            if unlink(dir, &name)? == Gone::IsDirectory {
+                remove_or_park(top, dir, &name, serial)?;
             }
         }
     }
-    Ok(())
+}
+
+/// An empty directory goes; another is moved up into `top` under a name that nobody has there.
+fn remove_or_park(top: &OwnedFd, dir: &OwnedFd, name: &CStr, serial: &mut u64) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    loop {
+        *serial += 1;
+        let parked = CString::new(format!(".removing-{serial}")).map_err(|_| Errno::INVAL)?;
+        match rustix::fs::renameat_with(dir, name, top, &parked, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_mount_inside_is_not_crossed() {
-        let Some(temp) = testing::mountable() else { return };
+        let temp = keelson_require::require!(testing::mountable());
         let pod = temp.path().join("pod");
         let kept = temp.path().join("kept");
         std::fs::create_dir_all(pod.join("v/mounted")).expect("mkdir");

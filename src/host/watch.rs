@@ -1,4 +1,4 @@
-//! Waiting for a directory to change, by inotify. Which change it was does not matter: whoever waits looks again.
+//! Waiting for a directory to change, by inotify. Which change it was does not matter: whoever waits reads again.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -44,8 +44,8 @@ impl DirWatch {
         Ok(Self { path: path.to_owned(), fd, watched: None })
     }
 
-    /// Puts the watch where it belongs now. To be called before every look at the directory, so that no change falls
-    /// between the look and the watch.
+    /// Puts the watch where it belongs now. To be called before every scan of the directory, so that no change falls
+    /// between the scan and the watch.
     pub fn arm(&mut self) -> io::Result<()> {
         let mut here: &Path = &self.path;
         loop {

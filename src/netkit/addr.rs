@@ -1,30 +1,21 @@
 //! Addresses on links.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use keelson_kit::cidr::{self, IpNetwork};
+use rtnetlink::AddressMessageBuilder;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 
 use crate::error::Result;
-use crate::ids::{IfIndex, IpNet};
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::socket::{Request, Socket};
-use crate::wire::{self, Message, flags};
-
-const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
-const RTM_GETADDR: u16 = 22;
-
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_BROADCAST: u16 = 4;
-const IFA_FLAGS: u16 = 8;
-
-const FLAG_NO_DAD: u32 = 0x02;
-const FLAG_TENTATIVE: u32 = 0x40;
-const FLAG_DAD_FAILED: u32 = 0x08;
+use crate::wire::{self, Message};
 
 /// An address as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    pub net: IpNet,
+    pub net: IpNetwork,
     /// Duplicate address detection has not finished.
     pub tentative: bool,
     /// Duplicate address detection found another owner.
@@ -45,72 +36,67 @@ impl Family {
     }
 
     pub(crate) fn number(self) -> u8 {
-        match self {
-            Family::Any => 0,
-            Family::V4 => 2,
-            Family::V6 => 10,
+        AddressFamily::from(self).into()
+    }
+}
+
+impl From<Family> for AddressFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::Any => AddressFamily::Unspec,
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
         }
     }
 }
 
-pub fn add(link: &Link, net: IpNet) -> Request {
-    Request::new(format!("add address {net} to {}", link.name), add_message(link, net))
+pub fn add(link: &Link, net: IpNetwork) -> Request {
+    add_request(link, net, &message(link, net))
 }
 
 /// Adds an address that is usable at once, because nobody is asked whether it is in use already.
-pub fn add_undetected(link: &Link, net: IpNet) -> Request {
-    let mut message = add_message(link, net);
-    if !net.is_v4() {
-        message.attr_u32(IFA_FLAGS, FLAG_NO_DAD);
+pub fn add_undetected(link: &Link, net: IpNetwork) -> Request {
+    let mut message = message(link, net);
+    if net.is_ipv6() {
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
-    Request::new(format!("add address {net} to {}", link.name), message)
+    add_request(link, net, &message)
 }
 
-fn add_message(link: &Link, net: IpNet) -> Message {
-    let mut message = Message::new(RTM_NEWADDR, flags::CREATE | flags::EXCL).fixed(&header(link.index, &net));
-    put_address(&mut message, &net);
-    if let IpAddr::V4(addr) = net.addr
-        && net.prefix < 31
-    {
-        let host_bits = u32::MAX.checked_shr(u32::from(net.prefix)).unwrap_or(0);
-        message.attr(IFA_BROADCAST, &(addr.to_bits() | host_bits).to_be_bytes());
-    }
-    message
+fn add_request(link: &Link, net: IpNetwork, message: &AddressMessage) -> Request {
+    let op = format!("add address {net} to {}", link.name);
+    Request::new(op, Message::of(libc::RTM_NEWADDR, link::CREATE, message))
 }
 
-pub fn remove(link: &Link, net: IpNet) -> Request {
-    let mut message = Message::new(RTM_DELADDR, 0).fixed(&header(link.index, &net));
-    put_address(&mut message, &net);
-    Request::new(format!("remove address {net} from {}", link.name), message)
+pub fn remove(link: &Link, net: IpNetwork) -> Request {
+    let op = format!("remove address {net} from {}", link.name);
+    Request::new(op, Message::of(libc::RTM_DELADDR, 0, &message(link, net)))
+}
+
+fn message(link: &Link, net: IpNetwork) -> AddressMessage {
+    let index = link.index.0;
+    match net {
+        IpNetwork::V4(net) => {
+            AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(net.ip(), net.prefix()).build()
+        }
+        IpNetwork::V6(net) => {
+            AddressMessageBuilder::<Ipv6Addr>::new().index(index).address(net.ip(), net.prefix()).build()
+        }
+    }
 }
 
 /// The addresses of one link.
 pub fn list(socket: &mut Socket, link: &Link, family: Family) -> Result<Vec<Address>> {
-    let mut fixed = [0; 8];
-    fixed[0] = family.number();
-    fixed[4..8].copy_from_slice(&link.index.0.to_ne_bytes());
-    let request = Request::new(
-        format!("list the addresses of {}", link.name),
-        Message::new(RTM_GETADDR, 0).fixed(&fixed),
-    );
+    let mut asked = AddressMessage::default();
+    asked.header.family = family.into();
+    asked.header.index = link.index.0;
+    let op = format!("list the addresses of {}", link.name);
+    let request = Request::new(op, Message::of(libc::RTM_GETADDR, 0, &asked));
     // Kernels without strict checking ignore the index and send the addresses of all links.
     socket.dump(&request, |kind, payload| {
-        let own = kind == RTM_NEWADDR && wire::read_u32(payload, 4) == Some(link.index.0);
+        let own = kind == libc::RTM_NEWADDR && wire::read_u32(payload, 4) == Some(link.index.0);
         own.then(|| parse(payload)).flatten()
     })
-}
-
-fn put_address(message: &mut Message, net: &IpNet) {
-    match net.addr {
-        IpAddr::V4(a) => message.attr(IFA_LOCAL, &a.octets()).attr(IFA_ADDRESS, &a.octets()),
-        IpAddr::V6(a) => message.attr(IFA_LOCAL, &a.octets()).attr(IFA_ADDRESS, &a.octets()),
-    };
-}
-
-/// struct ifaddrmsg.
-fn header(index: IfIndex, net: &IpNet) -> [u8; 8] {
-    let i = index.0.to_ne_bytes();
-    [Family::of(net.addr).number(), net.prefix, 0, 0, i[0], i[1], i[2], i[3]]
 }
 
 fn parse(payload: &[u8]) -> Option<Address> {
@@ -120,16 +106,16 @@ fn parse(payload: &[u8]) -> Option<Address> {
     let mut local = None;
     for (kind, value) in wire::attrs(payload.get(8..)?) {
         match kind {
-            IFA_ADDRESS => address = read_addr(value),
-            IFA_LOCAL => local = read_addr(value),
-            IFA_FLAGS => flags = wire::read_u32(value, 0)?,
+            libc::IFA_ADDRESS => address = read_addr(value),
+            libc::IFA_LOCAL => local = read_addr(value),
+            libc::IFA_FLAGS => flags = wire::read_u32(value, 0)?,
             _ => {}
         }
     }
     Some(Address {
-        net: IpNet::new(local.or(address)?, prefix),
-        tentative: flags & FLAG_TENTATIVE != 0,
-        duplicate: flags & FLAG_DAD_FAILED != 0,
+        net: cidr::with_length(local.or(address)?, prefix),
+        tentative: flags & libc::IFA_F_TENTATIVE != 0,
+        duplicate: flags & libc::IFA_F_DADFAILED != 0,
     })
 }
 
@@ -139,12 +125,4 @@ pub(crate) fn read_addr(value: &[u8]) -> Option<IpAddr> {
         return Some(IpAddr::from(v4));
     }
     <[u8; 16]>::try_from(value).ok().map(IpAddr::from)
-}
-
-/// An address as the bytes that go on the wire.
-pub(crate) fn addr_bytes(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(a) => a.octets().to_vec(),
-        IpAddr::V6(a) => a.octets().to_vec(),
-    }
 }

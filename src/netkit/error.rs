@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A refused or failed request, told with what was asked for.
+/// A refused or failed request, with what was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel answered the request with an error.
@@ -50,9 +50,8 @@ impl Error {
         )
     }
 
-    /// Whether this kernel was built without what was asked for.
-    pub fn is_unsupported(&self) -> bool {
-        matches!(self.errno(), Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PROTONOSUPPORT))
+    pub(crate) fn nix(op: impl Into<String>, errno: nix::errno::Errno) -> Self {
+        Error::system(op, Errno::from_raw_os_error(errno as i32))
     }
 
     pub(crate) fn system(op: impl Into<String>, errno: Errno) -> Self {

@@ -1,7 +1,6 @@
 //! Names and numbers of network objects, checked when they are made.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An interface's number within its namespace.
@@ -107,87 +106,6 @@ impl FromStr for Mac {
     }
 }
 
-/// An address with the length of its network's prefix; the host bits are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IpNet {
-    pub addr: IpAddr,
-    pub prefix: u8,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an address with a prefix length, such as \"10.1.2.3/24\" or \"fd00::3/64\"")]
-pub struct IpNetError(String);
-
-impl IpNet {
-    pub fn new(addr: IpAddr, prefix: u8) -> Self {
-        IpNet { addr, prefix }
-    }
-
-    pub fn is_v4(&self) -> bool {
-        self.addr.is_ipv4()
-    }
-
-    /// The first address of the network, with all host bits cleared.
-    pub fn network(&self) -> IpNet {
-        let addr = match self.addr {
-            IpAddr::V4(a) => IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() & mask4(self.prefix))),
-            IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() & mask6(self.prefix))),
-        };
-        IpNet { addr, prefix: self.prefix }
-    }
-
-    /// The last address of the network, with all host bits set.
-    pub fn last(&self) -> IpAddr {
-        match self.addr {
-            IpAddr::V4(a) => IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() | !mask4(self.prefix))),
-            IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() | !mask6(self.prefix))),
-        }
-    }
-
-    pub fn contains(&self, addr: IpAddr) -> bool {
-        self.addr.is_ipv4() == addr.is_ipv4()
-            && IpNet { addr, prefix: self.prefix }.network().addr == self.network().addr
-    }
-
-    /// Whether the two networks share any address.
-    pub fn overlaps(&self, other: &IpNet) -> bool {
-        self.contains(other.addr) || other.contains(self.addr)
-    }
-}
-
-impl fmt::Display for IpNet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.prefix)
-    }
-}
-
-impl FromStr for IpNet {
-    type Err = IpNetError;
-
-    fn from_str(text: &str) -> Result<Self, IpNetError> {
-        let bad = || IpNetError(text.to_owned());
-        let (addr, prefix) = text.split_once('/').ok_or_else(bad)?;
-        let addr: IpAddr = addr.parse().map_err(|_| bad())?;
-        if prefix.is_empty() || prefix.len() > 3 || !prefix.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(bad());
-        }
-        let prefix: u8 = prefix.parse().map_err(|_| bad())?;
-        let most = if addr.is_ipv4() { 32 } else { 128 };
-        if prefix > most {
-            return Err(bad());
-        }
-        Ok(IpNet { addr, prefix })
-    }
-}
-
-fn mask4(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
-}
-
-fn mask6(prefix: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,29 +117,6 @@ mod tests {
         }
         for bad in ["", ".", "..", "a/b", "a:b", "a b", "eth%d", "0123456789abcdef", "tab\there", "nul\0"] {
             assert!(IfName::try_from(bad).is_err(), "{bad:?} should be refused");
-        }
-    }
-
-    #[test]
-    fn a_network_is_its_address_with_the_host_bits_cleared() {
-        for (text, network, last) in [
-            ("10.1.2.3/24", "10.1.2.0/24", "10.1.2.255"),
-            ("10.1.2.3/0", "0.0.0.0/0", "255.255.255.255"),
-            ("10.1.2.3/32", "10.1.2.3/32", "10.1.2.3"),
-            ("fd00::5/64", "fd00::/64", "fd00::ffff:ffff:ffff:ffff"),
-            ("::1/0", "::/0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ] {
-            let net: IpNet = text.parse().unwrap();
-            assert_eq!(net.network().to_string(), network);
-            assert_eq!(net.last().to_string(), last);
-        }
-    }
-
-    #[test]
-    fn networks_that_are_not_written_right_are_refused() {
-        for bad in ["", "10.1.2.3", "10.1.2.3/33", "::/129", "10.1.2/24", "10.1.2.3/+4", "10.1.2.3/ 4", "x/1"]
-        {
-            assert!(bad.parse::<IpNet>().is_err(), "{bad:?} should be refused");
         }
     }
 

@@ -14,6 +14,7 @@ pub mod error;
 pub mod ethtool;
 pub mod ids;
 pub mod link;
+mod link_reader;
 pub mod monitor;
 pub mod neigh;
 pub mod netns;
@@ -26,7 +27,7 @@ pub mod vxlan;
 pub mod wire;
 
 pub use error::{Error, Result};
-pub use ids::{IfIndex, IfName, IfNameError, IpNet, IpNetError, Mac};
+pub use ids::{IfIndex, IfName, IfNameError, Mac};
 pub use monitor::Monitor;
 pub use netns::NetNs;
 pub use socket::Socket;

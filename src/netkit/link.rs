@@ -2,37 +2,19 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rtnetlink::packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkMessage,
+};
+use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
+
 use crate::error::{Error, Result};
 use crate::ids::{IfIndex, IfName, Mac};
+use crate::link_reader::parse;
 use crate::socket::{Reply, Request, Socket};
-use crate::wire::{self, Message, flags};
+use crate::wire::{Message, flags};
 
-pub(crate) const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-pub(crate) const RTM_GETLINK: u16 = 18;
-
-pub(crate) const IFLA_ADDRESS: u16 = 1;
-pub(crate) const IFLA_IFNAME: u16 = 3;
-pub(crate) const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
-const IFLA_OPERSTATE: u16 = 16;
-pub(crate) const IFLA_LINKINFO: u16 = 18;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_PROMISCUITY: u16 = 30;
-
-pub(crate) const IFLA_INFO_KIND: u16 = 1;
-pub(crate) const IFLA_INFO_DATA: u16 = 2;
-const VETH_INFO_PEER: u16 = 1;
-const IFLA_BR_VLAN_FILTERING: u16 = 7;
-
-/// Leaves the counters out of the answer; nobody here reads them and they make up most of it.
-const SKIP_STATISTICS: u32 = 8;
-const OPER_UP: u8 = 6;
-
-pub const IFF_UP: u32 = 0x1;
-const IFF_PROMISC: u32 = 0x100;
+pub(crate) const CREATE: u16 = flags::CREATE | flags::EXCL;
+pub const IFF_UP: u32 = libc::IFF_UP as u32;
 
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +32,7 @@ pub struct Link {
     /// Whether the link is up and has carrier.
     pub operational: bool,
     pub promiscuity: u32,
-    /// Only bridges have this; false where the kernel does not tell.
+    /// Only bridges have this; false where the kernel does not report it.
     pub vlan_filtering: bool,
 }
 
@@ -85,17 +67,21 @@ pub fn get_by_name(socket: &mut Socket, name: &str) -> Result<Link> {
 }
 
 pub fn get_by_index(socket: &mut Socket, index: IfIndex) -> Result<Link> {
-    let mut message = Message::new(RTM_GETLINK, 0).fixed(&header(index.0, 0, 0));
-    message.attr_u32(IFLA_EXT_MASK, SKIP_STATISTICS);
+    let message = Message::of(libc::RTM_GETLINK, 0, &look_up().index(index.0).build());
     let op = format!("look up the link with index {}", index.0);
     single(&op, socket.call(Request::new(&op, message))?)
 }
 
 /// The request behind [`find`], for use in a pipeline.
 pub fn get(name: &str) -> Request {
-    let mut message = Message::new(RTM_GETLINK, 0).fixed(&header(0, 0, 0));
-    message.attr_u32(IFLA_EXT_MASK, SKIP_STATISTICS).attr_str(IFLA_IFNAME, name);
+    let message = Message::of(libc::RTM_GETLINK, 0, &look_up().name(name).build());
     Request::new(format!("look up link {name}"), message)
+}
+
+/// Leaves the counters out of the answer; nobody here reads them and they make up most of it.
+fn look_up() -> LinkMessageBuilder<LinkUnspec> {
+    LinkMessageBuilder::<LinkUnspec>::new()
+        .append_extra_attribute(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]))
 }
 
 /// What a pipelined [`get`] came back with.
@@ -109,43 +95,25 @@ pub fn found(outcome: Result<Vec<Reply>>) -> Result<Option<Link>> {
 
 /// All links. Plugins never ask for this: a host may have thousands.
 pub fn list(socket: &mut Socket) -> Result<Vec<Link>> {
-    let mut message = Message::new(RTM_GETLINK, 0).fixed(&header(0, 0, 0));
-    message.attr_u32(IFLA_EXT_MASK, SKIP_STATISTICS);
-    let request = Request::new("list links", message);
-    socket.dump(&request, |kind, payload| (kind == RTM_NEWLINK).then(|| parse(payload)).flatten())
+    let request = Request::new("list links", Message::of(libc::RTM_GETLINK, 0, &look_up().build()));
+    socket.dump(&request, |kind, payload| (kind == libc::RTM_NEWLINK).then(|| parse(payload)).flatten())
 }
 
 /// Makes a bridge that is up from the start. A MAC given here stays, whatever ports come and go.
 pub fn new_bridge(name: &IfName, mac: Option<Mac>, mtu: Option<u32>, vlan_filtering: bool) -> Request {
-    let mut message =
-        Message::new(RTM_NEWLINK, flags::CREATE | flags::EXCL).fixed(&header(0, IFF_UP, IFF_UP));
-    message.attr_str(IFLA_IFNAME, name.as_str());
-    if let Some(mtu) = mtu {
-        message.attr_u32(IFLA_MTU, mtu);
+    let mut bridge = properties(LinkBridge::new(name.as_str()), mac, mtu);
+    if vlan_filtering {
+        bridge = bridge.vlan_filtering(true);
     }
-    if let Some(mac) = mac {
-        message.attr(IFLA_ADDRESS, &mac.0);
-    }
-    message.nest(IFLA_LINKINFO, |m| {
-        m.attr_str(IFLA_INFO_KIND, "bridge");
-        if vlan_filtering {
-            m.nest(IFLA_INFO_DATA, |m| {
-                m.attr_u8(IFLA_BR_VLAN_FILTERING, 1);
-            });
-        }
-    });
-    Request::new(format!("create bridge {name}"), message)
+    Request::new(format!("create bridge {name}"), Message::of(libc::RTM_NEWLINK, CREATE, &bridge.build()))
 }
 
 /// Turns a bridge's VLAN filtering on.
 pub fn enable_vlan_filtering(bridge: &Link) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(bridge.index.0, 0, 0));
-    message.nest(IFLA_LINKINFO, |m| {
-        m.attr_str(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |m| {
-            m.attr_u8(IFLA_BR_VLAN_FILTERING, 1);
-        });
-    });
-    Request::new(format!("enable VLAN filtering on bridge {}", bridge.name), message)
+    // By its index alone: a name beside it would be taken for a new one.
+    let changed =
+        LinkMessageBuilder::<LinkBridge>::new_with_info_kind(InfoKind::Bridge).index(bridge.index.0);
+    change(&format!("enable VLAN filtering on bridge {}", bridge.name), changed.vlan_filtering(true))
 }
 
 /// Makes a veth pair with the near end here, up and attached to `master`, and the far end in `netns`, down.
@@ -157,74 +125,48 @@ pub fn new_veth(
     far: &VethEnd<'_>,
     netns: Option<BorrowedFd<'_>>,
 ) -> Request {
-    let mut message =
-        Message::new(RTM_NEWLINK, flags::CREATE | flags::EXCL).fixed(&header(0, IFF_UP, IFF_UP));
-    end(&mut message, near);
-    if let Some(master) = master {
-        message.attr_u32(IFLA_MASTER, master.0);
+    let mut peer = properties(LinkUnspec::new_with_name(far.name.as_str()), far.mac, far.mtu);
+    if let Some(netns) = netns {
+        peer = peer.setns_by_fd(netns.as_raw_fd());
     }
-    message.nest(IFLA_LINKINFO, |m| {
-        m.attr_str(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |m| {
-            m.nest(VETH_INFO_PEER, |m| {
-                m.raw(&header(0, 0, 0));
-                end(m, far);
-                if let Some(netns) = netns {
-                    m.attr_u32(IFLA_NET_NS_FD, netns.as_raw_fd() as u32);
-                }
-            });
-        });
-    });
+    let pair = LinkVeth::new(near.name.as_str(), far.name.as_str()).up();
+    let mut pair =
+        properties(pair, near.mac, near.mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
+    if let Some(master) = master {
+        pair = pair.controller(master.0);
+    }
+    let message = Message::of(libc::RTM_NEWLINK, CREATE, &pair.build());
     Request::new(format!("create veth pair {} - {}", near.name, far.name), message)
 }
 
 pub fn set_up(link: &Link) -> Request {
-    change_flags(link.index, &format!("set {} up", link.name), IFF_UP, IFF_UP)
+    change(&format!("set {} up", link.name), of(link).up())
 }
 
 pub fn set_down(link: &Link) -> Request {
-    change_flags(link.index, &format!("set {} down", link.name), 0, IFF_UP)
+    change(&format!("set {} down", link.name), of(link).down())
 }
 
 pub fn set_promiscuous(link: &Link) -> Request {
-    change_flags(link.index, &format!("make {} promiscuous", link.name), IFF_PROMISC, IFF_PROMISC)
+    change(&format!("make {} promiscuous", link.name), of(link).promiscuous(true))
 }
 
 pub fn set_mac(link: &Link, mac: Mac) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
-    message.attr(IFLA_ADDRESS, &mac.0);
-    Request::new(format!("set the address of {} to {mac}", link.name), message)
+    change(&format!("set the address of {} to {mac}", link.name), of(link).address(mac.0.to_vec()))
 }
 
 pub fn set_mtu(link: &Link, mtu: u32) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
-    message.attr_u32(IFLA_MTU, mtu);
-    Request::new(format!("set the MTU of {} to {mtu}", link.name), message)
+    change(&format!("set the MTU of {} to {mtu}", link.name), of(link).mtu(mtu))
 }
 
 /// Gives a link another name. Kernels before 6.2 take this only while it is down.
 pub fn rename(link: &Link, name: &IfName) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
-    message.attr_str(IFLA_IFNAME, name.as_str());
-    Request::new(format!("rename {} to {name}", link.name), message)
+    change(&format!("rename {} to {name}", link.name), of(link).name(name.as_str()))
 }
 
-pub fn set_master(link: &Link, master: &Link) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
-    message.attr_u32(IFLA_MASTER, master.index.0);
-    Request::new(format!("attach {} to {}", link.name, master.name), message)
-}
-
-/// Moves a link into another namespace. Its addresses, routes and bridge port are gone afterwards.
-pub fn move_to(link: &Link, netns: BorrowedFd<'_>) -> Request {
-    let mut message = Message::new(RTM_NEWLINK, 0).fixed(&header(link.index.0, 0, 0));
-    message.attr_u32(IFLA_NET_NS_FD, netns.as_raw_fd() as u32);
-    Request::new(format!("move {} to another network namespace", link.name), message)
-}
-
-/// Deletes a link by name; tells whether it was there.
+/// Deletes a link by name; returns whether it was there.
 pub fn delete(socket: &mut Socket, name: &str) -> Result<bool> {
-    let mut message = Message::new(RTM_DELLINK, 0).fixed(&header(0, 0, 0));
-    message.attr_str(IFLA_IFNAME, name);
+    let message = Message::of(libc::RTM_DELLINK, 0, &LinkUnspec::new_with_name(name).build());
     match socket.call(Request::new(format!("delete link {name}"), message)) {
         Ok(_) => Ok(true),
         Err(error) if error.is_missing() => Ok(false),
@@ -232,68 +174,28 @@ pub fn delete(socket: &mut Socket, name: &str) -> Result<bool> {
     }
 }
 
-fn change_flags(index: IfIndex, op: &str, values: u32, mask: u32) -> Request {
-    Request::new(op, Message::new(RTM_NEWLINK, 0).fixed(&header(index.0, values, mask)))
+fn of(link: &Link) -> LinkMessageBuilder<LinkUnspec> {
+    LinkUnspec::new_with_index(link.index.0)
 }
 
-fn end(message: &mut Message, end: &VethEnd<'_>) {
-    message.attr_str(IFLA_IFNAME, end.name.as_str());
-    if let Some(mtu) = end.mtu {
-        message.attr_u32(IFLA_MTU, mtu);
-    }
-    if let Some(mac) = end.mac {
-        message.attr(IFLA_ADDRESS, &mac.0);
-    }
+fn change<T>(op: &str, changed: LinkMessageBuilder<T>) -> Request {
+    let changed: LinkMessage = changed.build();
+    Request::new(op, Message::of(libc::RTM_NEWLINK, 0, &changed))
 }
 
-/// struct ifinfomsg with the family left open.
-pub(crate) fn header(index: u32, values: u32, mask: u32) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&values.to_ne_bytes());
-    bytes[12..16].copy_from_slice(&mask.to_ne_bytes());
-    bytes
+/// What any link can be made with; the kernel decides what is not given.
+pub(crate) fn properties<T>(
+    link: LinkMessageBuilder<T>,
+    mac: Option<Mac>,
+    mtu: Option<u32>,
+) -> LinkMessageBuilder<T> {
+    let link = if let Some(mtu) = mtu { link.mtu(mtu) } else { link };
+    if let Some(mac) = mac { link.address(mac.0.to_vec()) } else { link }
 }
 
 fn single(op: &str, replies: Vec<Reply>) -> Result<Link> {
     let malformed = |what| Error::Malformed { op: op.to_owned(), what };
-    let reply = replies.into_iter().find(|r| r.kind == RTM_NEWLINK).ok_or(malformed("no link in it"))?;
+    let reply =
+        replies.into_iter().find(|r| r.kind == libc::RTM_NEWLINK).ok_or(malformed("no link in it"))?;
     parse(&reply.payload).ok_or(malformed("the link is cut short"))
-}
-
-pub(crate) fn parse(payload: &[u8]) -> Option<Link> {
-    let mut link = Link {
-        index: IfIndex(wire::read_u32(payload, 4)?),
-        name: String::new(),
-        kind: None,
-        mac: None,
-        mtu: 0,
-        flags: wire::read_u32(payload, 8)?,
-        master: None,
-        peer: None,
-        operational: false,
-        promiscuity: 0,
-        vlan_filtering: false,
-    };
-    for (kind, value) in wire::attrs(payload.get(16..)?) {
-        match kind {
-            IFLA_IFNAME => link.name = wire::text(value),
-            IFLA_ADDRESS => link.mac = value.try_into().ok().map(Mac),
-            IFLA_MTU => link.mtu = wire::read_u32(value, 0)?,
-            IFLA_MASTER => link.master = wire::read_u32(value, 0).map(IfIndex),
-            IFLA_LINK => link.peer = wire::read_u32(value, 0).filter(|i| *i > 0).map(IfIndex),
-            IFLA_OPERSTATE => link.operational = value.first() == Some(&OPER_UP),
-            IFLA_PROMISCUITY => link.promiscuity = wire::read_u32(value, 0)?,
-            IFLA_LINKINFO => {
-                link.kind = wire::find(value, IFLA_INFO_KIND).map(wire::text);
-                if link.kind.as_deref() == Some("bridge") {
-                    link.vlan_filtering = wire::find(value, IFLA_INFO_DATA)
-                        .and_then(|data| wire::find(data, IFLA_BR_VLAN_FILTERING))
-                        .is_some_and(|on| on.first() == Some(&1));
-                }
-            }
-            _ => {}
-        }
-    }
-    Some(link)
 }

@@ -14,6 +14,8 @@ use crate::{neigh, nft, wire};
 
 /// RTMGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE.
 const ROUTE_GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
+/// RTMGRP_IPV4_IFADDR, _IPV6_IFADDR.
+const ADDRESS_GROUPS: u32 = 0x10 | 0x100;
 /// NFNLGRP_NFTABLES as a bit.
 const NFTABLES_GROUP: u32 = 1 << 6;
 
@@ -25,7 +27,7 @@ const RTM_ADDR: std::ops::RangeInclusive<u16> = 20..=21;
 const RTM_ROUTE: std::ops::RangeInclusive<u16> = 24..=25;
 const RTM_NEIGH: std::ops::RangeInclusive<u16> = 28..=29;
 
-/// Something that changed, told with what the kernel told of it, so that whoever listens need not look at everything to
+/// Something that changed, with what the kernel reported of it, so that whoever listens need not list everything to
 /// find out whether it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -44,11 +46,11 @@ pub enum Change {
         table: String,
         by: u32,
     },
-    /// So much at once that the kernel could not tell what: look at everything.
+    /// So much at once that the kernel could not report it: list everything.
     Anything,
 }
 
-/// What is told of a neighbour; one that is about to go has no link-layer address any more.
+/// What is reported of a neighbour; one that is about to go has no link-layer address any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourChange {
     pub link: IfIndex,
@@ -70,6 +72,11 @@ impl Monitor {
     /// Hears of links, addresses, routes and neighbours.
     pub fn route() -> Result<Self> {
         Self::open(None, ROUTE_GROUPS, "listen for changes of links and routes")
+    }
+
+    /// Hears of addresses alone.
+    pub fn addresses() -> Result<Self> {
+        Self::open(None, ADDRESS_GROUPS, "listen for changes of addresses")
     }
 
     /// Hears of nf_tables.
@@ -119,7 +126,7 @@ impl AsRawFd for Monitor {
 fn read(message: &wire::Received<'_>) -> Option<Change> {
     let payload = message.payload;
     let index = || wire::read_u32(payload, 4).map(IfIndex);
-    // Of each pair of kinds, the second tells of what is gone.
+    // Of each pair of kinds, the second reports what is gone.
     let gone = message.kind & 1 == 1;
     match message.kind {
         kind if RTM_LINK.contains(&kind) => index().map(Change::Link),

@@ -1,11 +1,11 @@
-//! Network namespaces: opened by path, told apart, entered for the length of a call.
+//! Network namespaces: opened by path, compared, entered for the length of a call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open};
 use rustix::io::Errno;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Error, Result};
 
@@ -42,7 +42,7 @@ impl NetNs {
     /// Makes a namespace of its own that nothing else refers to, without entering it.
     pub fn anonymous() -> Result<Self> {
         let home = Self::current()?;
-        unshare_network().map_err(|e| Error::system("create a network namespace", e))?;
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| Error::nix("create a network namespace", e))?;
         let made = Self::current();
         home.join()?;
         made
@@ -82,15 +82,8 @@ impl NetNs {
     }
 
     fn join(&self) -> Result<()> {
-        move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|errno| {
-            Error::system(format!("enter the network namespace {}", self.path.display()), errno)
+        setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            Error::nix(format!("enter the network namespace {}", self.path.display()), errno)
         })
     }
-}
-
-/// Moves the calling thread into a new network namespace.
-#[allow(unsafe_code)] // unshare is unsafe as such, because of what it can do to file descriptor tables.
-fn unshare_network() -> rustix::io::Result<()> {
-    // SAFETY: only the network namespace is unshared; the file descriptor table stays shared.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
 }

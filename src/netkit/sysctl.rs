@@ -3,8 +3,6 @@
 //! Names are paths with slashes, because interface names may hold dots. What is under net/ belongs to the
 //! network namespace of the calling thread.
 
-use std::io;
-
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
 
@@ -42,9 +40,4 @@ pub fn set_if_there(name: &str, value: &str) -> Result<()> {
         Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
         other => other,
     }
-}
-
-/// Whether the kernel has IPv6 at all.
-pub fn has_ipv6() -> io::Result<bool> {
-    std::path::Path::new("/proc/sys/net/ipv6").try_exists()
 }

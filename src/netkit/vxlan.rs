@@ -2,13 +2,18 @@
 
 use std::net::IpAddr;
 
-use crate::addr::{addr_bytes, read_addr};
+use rtnetlink::packet_route::link::InfoVxlan;
+use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVxlan};
+
+use crate::addr::read_addr;
 use crate::error::Result;
 use crate::ids::{IfIndex, IfName, Mac};
 use crate::link::{self, Link};
+use crate::link_reader;
 use crate::socket::{Request, Socket};
-use crate::wire::{self, Message, flags};
+use crate::wire::{self, Message};
 
+// Names and numbers as in linux/if_link.h.
 const IFLA_VXLAN_ID: u16 = 1;
 const IFLA_VXLAN_LINK: u16 = 3;
 const IFLA_VXLAN_LOCAL: u16 = 4;
@@ -39,27 +44,21 @@ pub struct Vxlan {
 
 /// Makes a VXLAN device, down. A MAC that is given is kept by whoever else manages addresses on this machine.
 pub fn create(name: &IfName, tunnel: &Tunnel, mac: Mac, mtu: u32) -> Request {
-    let mut message =
-        Message::new(link::RTM_NEWLINK, flags::CREATE | flags::EXCL).fixed(&link::header(0, 0, 0));
-    message.attr_str(link::IFLA_IFNAME, name.as_str()).attr_u32(link::IFLA_MTU, mtu);
-    message.attr(link::IFLA_ADDRESS, &mac.0);
-    message.nest(link::IFLA_LINKINFO, |m| {
-        m.attr_str(link::IFLA_INFO_KIND, "vxlan").nest(link::IFLA_INFO_DATA, |m| {
-            m.attr_u32(IFLA_VXLAN_ID, tunnel.vni);
-            m.attr_u8(IFLA_VXLAN_LEARNING, u8::from(tunnel.learning));
-            m.attr(IFLA_VXLAN_PORT, &tunnel.port.to_be_bytes());
-            if let Some(underlay) = tunnel.underlay {
-                m.attr_u32(IFLA_VXLAN_LINK, underlay.0);
-            }
-            if let Some(local) = tunnel.local {
-                let kind = if local.is_ipv4() { IFLA_VXLAN_LOCAL } else { IFLA_VXLAN_LOCAL6 };
-                m.attr(kind, &addr_bytes(local));
-            }
-            if tunnel.group_policy {
-                m.attr(IFLA_VXLAN_GBP, &[]);
-            }
-        });
-    });
+    let mut device = link::properties(LinkVxlan::new(name.as_str(), tunnel.vni), Some(mac), Some(mtu))
+        .learning(tunnel.learning)
+        .port(tunnel.port);
+    if let Some(underlay) = tunnel.underlay {
+        device = device.dev(underlay.0);
+    }
+    device = match tunnel.local {
+        Some(IpAddr::V4(local)) => device.local(local),
+        Some(IpAddr::V6(local)) => device.local6(local),
+        None => device,
+    };
+    if tunnel.group_policy {
+        device = device.append_info_data(InfoVxlan::Gbp);
+    }
+    let message = Message::of(libc::RTM_NEWLINK, link::CREATE, &device.build());
     Request::new(format!("create VXLAN device {name}"), message)
 }
 
@@ -74,19 +73,19 @@ pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Vxlan>> {
 
 /// All VXLAN devices of this namespace.
 pub fn list(socket: &mut Socket) -> Result<Vec<Vxlan>> {
-    let request =
-        Request::new("list links", Message::new(link::RTM_GETLINK, 0).fixed(&link::header(0, 0, 0)));
-    socket.dump(&request, |kind, payload| (kind == link::RTM_NEWLINK).then(|| parse(payload)).flatten())
+    let all = LinkMessageBuilder::<LinkUnspec>::new().build();
+    let request = Request::new("list links", Message::of(libc::RTM_GETLINK, 0, &all));
+    socket.dump(&request, |kind, payload| (kind == libc::RTM_NEWLINK).then(|| parse(payload)).flatten())
 }
 
 /// None for a link of another kind.
 fn parse(payload: &[u8]) -> Option<Vxlan> {
-    let link = link::parse(payload)?;
+    let link = link_reader::parse(payload)?;
     if !link.is_kind("vxlan") {
         return None;
     }
-    let info = wire::find(payload.get(16..)?, link::IFLA_LINKINFO)?;
-    let data = wire::find(info, link::IFLA_INFO_DATA)?;
+    let info = wire::find(payload.get(16..)?, libc::IFLA_LINKINFO)?;
+    let data = wire::find(info, libc::IFLA_INFO_DATA)?;
     let mut tunnel =
         Tunnel { vni: 0, port: 0, local: None, underlay: None, learning: false, group_policy: false };
     for (kind, value) in wire::attrs(data) {

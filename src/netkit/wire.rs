@@ -1,4 +1,11 @@
 //! Netlink's wire format: a header, a fixed part, and attributes that may nest.
+//!
+//! What goes to rtnetlink is built by the crate of that name and only framed here ([`Message::of`]). The attribute writers
+//! serve nf_tables and conntrack, which it does not have. The readers below serve the answers: of a link's attributes
+//! fewer than ten are looked at here, while netlink-packet-route decodes each of them and formats a message for its errors
+//! on the way: 4.4 million user instructions instead of 0.17 million for a bridge, a veth, an address and a route.
+
+use rtnetlink::packet_core::Emitable;
 
 /// The request flags of the netlink header that are used here; names as in linux/netlink.h.
 pub mod flags {
@@ -32,6 +39,14 @@ impl Message {
         Message { buf }
     }
 
+    /// A request with a body that rtnetlink's builders made.
+    pub fn of(kind: u16, flags: u16, body: &impl Emitable) -> Self {
+        let mut message = Message::new(kind, flags);
+        message.buf.resize(HEADER + body.buffer_len(), 0);
+        body.emit(&mut message.buf[HEADER..]);
+        message
+    }
+
     /// Appends the family's fixed header, padded to four bytes.
     pub fn fixed(mut self, bytes: &[u8]) -> Self {
         self.buf.extend_from_slice(bytes);
@@ -46,18 +61,6 @@ impl Message {
         self.buf.extend_from_slice(data);
         self.pad();
         self
-    }
-
-    pub fn attr_u8(&mut self, kind: u16, value: u8) -> &mut Self {
-        self.attr(kind, &[value])
-    }
-
-    pub fn attr_u16(&mut self, kind: u16, value: u16) -> &mut Self {
-        self.attr(kind, &value.to_ne_bytes())
-    }
-
-    pub fn attr_u32(&mut self, kind: u16, value: u32) -> &mut Self {
-        self.attr(kind, &value.to_ne_bytes())
     }
 
     /// A number in network byte order, as netfilter wants all of its own.
@@ -183,7 +186,7 @@ mod tests {
     fn nested_attributes_are_read_back_as_written() {
         let mut message = Message::new(16, flags::CREATE).fixed(&[7; 3]);
         message.attr_str(3, "eth0").nest(18, |m| {
-            m.attr_str(1, "veth").attr_u32(2, 0xdead);
+            m.attr_str(1, "veth").attr_be32(2, 0xdead);
         });
         let bytes = message.seal(9).to_vec();
         let got = messages(&bytes).next().unwrap();
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(find(body, 3).map(text).as_deref(), Some("eth0"));
         let info = find(body, 18).unwrap();
         assert_eq!(find(info, 1).map(text).as_deref(), Some("veth"));
-        assert_eq!(read_u32(find(info, 2).unwrap(), 0), Some(0xdead));
+        assert_eq!(read_be32(find(info, 2).unwrap(), 0), Some(0xdead));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The loop: a look at everything when there is reason to, only what belongs to a lease when just that changed.
+//! The main loop. When only leases changed, it applies just those changes; for any other reason it reconciles everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,141 +6,152 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::board::Board;
-use crate::engine::{Engine, Followed, Round};
-use crate::lease::{News, Own};
-use crate::monitor::Changes;
-use crate::prober::{Prober, Ways};
+use crate::engine::{AppliedLeaseChanges, Engine, ReconcileReport};
+use crate::kernel_changes::KernelChanges;
+use crate::lease::{LeaseUpdate, OwnAttributes};
+use crate::probe_results::PathDecisions;
+use crate::prober::PeerProber;
 use crate::run::{Hooks, RETRY, RunError};
-use crate::source::{Inbox, View};
+use crate::shared_state::SharedState;
+use crate::source::{SourceReceiver, SourceStatus};
 
-/// Changes that come in a crowd are looked at once.
+/// Kernel changes within this time are handled together.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Peers are written to disk this soon after they changed ...
 const SAVE_SOON: Duration = Duration::from_millis(200);
 /// ... but so seldom that writing them all costs the same small amount over time, however many there are.
 const SAVE_PAUSE_PER_PEER: Duration = Duration::from_millis(10);
-/// How long after something was done memory is given back, so that a crowd is done with by then.
-const REST: Duration = Duration::from_secs(5);
+/// Unused memory is returned to the system this long after the last activity, so that a burst is over by then.
+const TRIM_DELAY: Duration = Duration::from_secs(5);
 
 pub struct Daemon {
-    /// Away while a thread works with it.
+    /// None while a blocking thread has it.
     engine: Option<Engine>,
-    changes: Changes,
-    inbox: Inbox,
-    own: watch::Sender<Option<Own>>,
-    board: Arc<Board>,
-    prober: Prober,
+    changes: KernelChanges,
+    receiver: SourceReceiver,
+    own: watch::Sender<Option<OwnAttributes>>,
+    shared: Arc<SharedState>,
+    prober: PeerProber,
     ready: Option<Box<dyn FnOnce() + Send>>,
     give_back: fn(),
-    view: View,
-    ways: Ways,
-    complaints: Vec<String>,
-    /// When to look again, whatever happens or does not happen until then.
-    look_at: Instant,
-    saved: Instant,
-    save_at: Option<Instant>,
-    rest_at: Option<Instant>,
+    source: SourceStatus,
+    decisions: PathDecisions,
+    problems: Vec<String>,
+    timers: Timers,
 }
 
-/// Why something is to be done.
-enum Reason {
-    /// A source has something to tell.
-    Mail,
-    /// Somebody changed something of ours.
-    Touched,
-    /// Probes found that some packets should go another way.
-    Ways,
-    /// It is time to see whether a change was missed.
-    Time,
+/// When the loop does what nothing else triggers.
+struct Timers {
+    /// The next full reconcile, in case a notification was missed.
+    reconcile_at: Instant,
+    /// When state was last written to disk, and when it is written next.
+    saved: Instant,
+    save_at: Option<Instant>,
+    trim_at: Option<Instant>,
+}
+
+/// Why the loop woke up.
+enum WakeReason {
+    /// The lease source reported something.
+    SourceChanged,
+    /// Another program changed something of ours in the kernel.
+    KernelChanged,
+    /// Probe results change how some peers are reached.
+    PathsChanged,
+    /// The regular check is due.
+    CheckDue,
 }
 
 impl Daemon {
     pub fn new(
         engine: Engine,
-        prober: Prober,
-        changes: Changes,
-        inbox: Inbox,
-        own: watch::Sender<Option<Own>>,
-        board: Arc<Board>,
+        prober: PeerProber,
+        changes: KernelChanges,
+        receiver: SourceReceiver,
+        own: watch::Sender<Option<OwnAttributes>>,
+        shared: Arc<SharedState>,
         hooks: Hooks,
     ) -> Self {
         Daemon {
             engine: Some(engine),
             prober,
             changes,
-            inbox,
+            receiver,
             own,
-            board,
+            shared,
             ready: Some(hooks.ready),
             give_back: hooks.give_back,
-            view: View::default(),
-            ways: Ways::default(),
-            complaints: Vec::new(),
-            look_at: Instant::now(),
-            saved: Instant::now(),
-            save_at: None,
-            rest_at: Some(Instant::now() + REST),
+            source: SourceStatus::default(),
+            decisions: PathDecisions::default(),
+            problems: Vec::new(),
+            timers: Timers {
+                reconcile_at: Instant::now(),
+                saved: Instant::now(),
+                save_at: None,
+                trim_at: Some(Instant::now() + TRIM_DELAY),
+            },
         }
     }
 
-    pub async fn go_round(&mut self) -> Result<(), RunError> {
-        let (view, news) = self.inbox.take();
-        self.view = view;
-        self.look(news, true).await?;
+    pub async fn run(&mut self) -> Result<(), RunError> {
+        let (source, update) = self.receiver.take();
+        self.source = source;
+        self.full_reconcile(update, true).await?;
         loop {
             let reason = self.wait().await?;
-            let (view, news) = self.inbox.take();
-            let ways = self.board.book().ways();
-            let before = std::mem::replace(&mut self.view, view);
-            let here = |view: &View| (view.subnets.clone(), view.overwrite4, view.overwrite6, view.heard);
-            let provoked = here(&self.view) != here(&before)
-                || ways.checksums_are_damaged != self.ways.checksums_are_damaged;
-            let news = news.filter(|news| self.board.picture().roll.is_new(news));
-            let heard = news.is_some() || ways.fallen != self.ways.fallen;
-            self.ways = ways;
-            let touched = matches!(reason, Reason::Touched | Reason::Time);
-            let can_follow = self.engine.as_ref().is_some_and(Engine::can_follow);
-            match provoked || touched || (heard && !can_follow) {
-                true => self.look(news, provoked || heard).await?,
-                false if heard => self.follow(news).await?,
+            let (source, update) = self.receiver.take();
+            let decisions = self.shared.results().decisions();
+            let before = std::mem::replace(&mut self.source, source);
+            let local = |source: &SourceStatus| {
+                (source.subnets.clone(), source.overwrite4, source.overwrite6, source.synced)
+            };
+            let provoked = local(&self.source) != local(&before)
+                || decisions.checksums_are_damaged != self.decisions.checksums_are_damaged;
+            let update = update.filter(|update| self.shared.network().leases.changes_anything(update));
+            let peers_changed = update.is_some() || decisions.fallback_peers != self.decisions.fallback_peers;
+            self.decisions = decisions;
+            let check_kernel = matches!(reason, WakeReason::KernelChanged | WakeReason::CheckDue);
+            let is_reconciled = self.engine.as_ref().is_some_and(Engine::is_reconciled);
+            match provoked || check_kernel || (peers_changed && !is_reconciled) {
+                true => self.full_reconcile(update, provoked || peers_changed).await?,
+                false if peers_changed => self.apply_lease_changes(update).await?,
                 false => {}
             }
-            self.rest_at.get_or_insert_with(|| Instant::now() + REST);
-            self.tell();
+            self.timers.trim_at.get_or_insert_with(|| Instant::now() + TRIM_DELAY);
+            self.publish_status();
         }
     }
 
-    /// Returns when there is reason to do something. What is to be kept on disk is written meanwhile.
-    async fn wait(&mut self) -> Result<Reason, RunError> {
-        let at = self.look_at;
+    /// Waits for a reason to act. Meanwhile it writes pending state to disk.
+    async fn wait(&mut self) -> Result<WakeReason, RunError> {
+        let at = self.timers.reconcile_at;
         loop {
-            let Some(engine) = &self.engine else { return Ok(Reason::Time) };
-            let (save, rest) = (due(self.save_at), due(self.rest_at));
+            let Some(engine) = &self.engine else { return Ok(WakeReason::CheckDue) };
+            let (save, trim) = (due(self.timers.save_at), due(self.timers.trim_at));
             tokio::select! {
-                () = self.inbox.changed() => return Ok(Reason::Mail),
-                heard = self.changes.next(|change| engine.is_concerned_by(change)) => {
-                    heard?;
+                () = self.receiver.changed() => return Ok(WakeReason::SourceChanged),
+                changed = self.changes.next(|change| engine.needs_reconcile(change)) => {
+                    changed?;
                     tokio::time::sleep(SETTLE).await;
-                    return Ok(Reason::Touched);
+                    return Ok(WakeReason::KernelChanged);
                 }
-                () = self.prober.news() => return Ok(Reason::Ways),
-                () = tokio::time::sleep_until(at) => return Ok(Reason::Time),
+                () = self.prober.changed() => return Ok(WakeReason::PathsChanged),
+                () = tokio::time::sleep_until(at) => return Ok(WakeReason::CheckDue),
                 () = save => {
-                    // Should it fail, the next attempt is not made at once.
-                    (self.save_at, self.saved) = (None, Instant::now() + RETRY);
+                    // If it fails, wait before the next attempt.
+                    (self.timers.save_at, self.timers.saved) = (None, Instant::now() + RETRY);
                     self.on_thread(Engine::save).await?;
                 }
-                () = rest => {
-                    self.rest_at = None;
+                () = trim => {
+                    self.timers.trim_at = None;
                     (self.give_back)();
                 }
             }
         }
     }
 
-    /// Writes what is not on disk yet, before the end.
-    pub fn finish(&mut self) {
+    /// Writes unsaved state to disk before the process ends.
+    pub fn flush(&mut self) {
         if let Some(engine) = self.engine.as_mut().filter(|engine| engine.has_unsaved()) {
             engine.save();
         }
@@ -150,7 +161,7 @@ impl Daemon {
         self.engine.as_ref().map_or(RETRY, |engine| engine.check_every())
     }
 
-    /// Has the engine do something that blocks.
+    /// Runs blocking work of the engine on a thread.
     async fn on_thread<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
@@ -162,61 +173,61 @@ impl Daemon {
         })
         .await?;
         let peers = {
-            let mut picture = self.board.picture();
-            picture.head.traffic = engine.traffic();
-            u32::try_from(picture.roll.count()).unwrap_or(u32::MAX)
+            let mut network = self.shared.network();
+            network.summary.traffic = engine.traffic();
+            u32::try_from(network.leases.count()).unwrap_or(u32::MAX)
         };
         match engine.has_unsaved() {
             true => {
-                let due = (Instant::now() + SAVE_SOON).max(self.saved + SAVE_PAUSE_PER_PEER * peers);
-                self.save_at.get_or_insert(due);
+                let due = (Instant::now() + SAVE_SOON).max(self.timers.saved + SAVE_PAUSE_PER_PEER * peers);
+                self.timers.save_at.get_or_insert(due);
             }
-            false => (self.save_at, self.saved) = (None, Instant::now()),
+            false => (self.timers.save_at, self.timers.saved) = (None, Instant::now()),
         }
         self.engine = Some(engine);
         Ok(outcome)
     }
 
-    /// One look at everything.
-    async fn look(&mut self, news: Option<News>, provoked: bool) -> Result<(), RunError> {
-        let (view, ways) = (self.view.clone(), self.ways.clone());
+    /// Observes and repairs everything.
+    async fn full_reconcile(&mut self, update: Option<LeaseUpdate>, provoked: bool) -> Result<(), RunError> {
+        let (source, decisions) = (self.source.clone(), self.decisions.clone());
         let outcome = self
             .on_thread(move |engine| {
-                if ways.checksums_are_damaged {
-                    engine.distrust_checksum_offload();
+                if decisions.checksums_are_damaged {
+                    engine.disable_checksum_offload();
                 }
-                let mut round = engine.look(&view, news, &ways.fallen)?;
-                if round.whole
-                    && let Err(error) = engine.write_files(&round)
+                let mut report = engine.full_reconcile(&source, update, &decisions.fallback_peers)?;
+                if report.complete
+                    && let Err(error) = engine.write_files(&report)
                 {
-                    round.complaints.push(error.to_string());
-                    round.whole = false;
+                    report.problems.push(error.to_string());
+                    report.complete = false;
                 }
-                Ok(round)
+                Ok(report)
             })
             .await?;
         match outcome {
-            Ok(round) => self.digest(round, provoked),
+            Ok(report) => self.apply_report(report, provoked),
             Err(error) => {
                 let error: crate::underlay::UnderlayError = error;
-                self.look_at = Instant::now() + RETRY;
-                self.complaints = vec![error.to_string()];
+                self.timers.reconcile_at = Instant::now() + RETRY;
+                self.problems = vec![error.to_string()];
             }
         }
-        self.tell();
+        self.publish_status();
         Ok(())
     }
 
-    fn digest(&mut self, round: Round, provoked: bool) {
+    fn apply_report(&mut self, report: ReconcileReport, provoked: bool) {
         self.own.send_if_modified(|now| {
-            now.as_ref() != Some(&round.own) && {
-                *now = Some(round.own.clone());
+            now.as_ref() != Some(&report.own) && {
+                *now = Some(report.own.clone());
                 true
             }
         });
         let mut repaired = false;
-        if round.done.count > 0 {
-            let (count, words) = (round.done.count, round.done.words.join("; "));
+        if report.performed.count > 0 {
+            let (count, words) = (report.performed.count, report.performed.descriptions.join("; "));
             repaired = !provoked && self.ready.is_none();
             match repaired {
                 true => tracing::warn!(repaired = words, count, "put right what somebody changed"),
@@ -224,66 +235,68 @@ impl Daemon {
             }
             tracing::debug!(done = words, "done");
         }
-        if round.whole
+        if report.complete
             && let Some(ready) = self.ready.take()
         {
-            tracing::info!(subnets = ?round.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = round.mtu, interface = round.underlay.name, "ready");
+            tracing::info!(subnets = ?report.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), mtu = report.mtu, interface = report.underlay.name, "ready");
             ready();
         }
-        // What could not be done is tried again soon; a lease that is not there yet makes itself heard.
-        let settled = round.whole || round.subnets.is_empty();
-        self.look_at = Instant::now() + if settled { self.check_every() } else { RETRY };
-        if round.whole {
+        // Failures are retried soon. A missing lease wakes the loop by itself when it arrives.
+        let settled = report.complete || report.subnets.is_empty();
+        self.timers.reconcile_at = Instant::now() + if settled { self.check_every() } else { RETRY };
+        if report.complete {
             let networks = self.engine.as_ref().map(Engine::networks).unwrap_or_default();
-            self.prober.answer_on(&round.subnets, &networks);
+            self.prober.answer_on(&report.subnets, &networks);
         }
-        self.complaints = round.complaints;
-        let mut picture = self.board.picture();
-        let head = &mut picture.head;
-        head.repairs += u64::from(repaired);
-        head.ready |= self.ready.is_none();
-        head.interface = round.underlay.name;
-        head.public = round.own.public4.iter().chain(&round.own.public6).map(ToString::to_string).collect();
-        head.counters = round.counters;
+        self.problems = report.problems;
+        let mut network = self.shared.network();
+        let summary = &mut network.summary;
+        summary.repairs += u64::from(repaired);
+        summary.ready |= self.ready.is_none();
+        summary.interface = report.underlay.name;
+        summary.public =
+            report.own.public4.iter().chain(&report.own.public6).map(ToString::to_string).collect();
+        summary.counters = report.counters;
     }
 
-    /// Only what belongs to leases that changed, or to peers whose way did.
-    async fn follow(&mut self, news: Option<News>) -> Result<(), RunError> {
-        let fallen = self.ways.fallen.clone();
-        let Followed { done, lost } = self.on_thread(move |engine| engine.follow(news, &fallen)).await?;
-        if done.count > 0 {
-            tracing::info!(changes = done.count, "the network follows its leases");
-            tracing::debug!(done = done.words.join("; "), "done");
+    /// Applies only what belongs to changed leases, or to peers whose path changed.
+    async fn apply_lease_changes(&mut self, update: Option<LeaseUpdate>) -> Result<(), RunError> {
+        let fallback_peers = self.decisions.fallback_peers.clone();
+        let AppliedLeaseChanges { performed, full_reconcile_reason } =
+            self.on_thread(move |engine| engine.apply_lease_changes(update, &fallback_peers)).await?;
+        if performed.count > 0 {
+            tracing::info!(changes = performed.count, "the network follows its leases");
+            tracing::debug!(done = performed.descriptions.join("; "), "done");
         }
-        match lost {
+        match full_reconcile_reason {
             None => Ok(()),
             Some(why) => {
-                tracing::info!(why, "looking at everything");
-                self.look(None, true).await
+                tracing::info!(why, "reconciling everything");
+                self.full_reconcile(None, true).await
             }
         }
     }
 
-    /// Brings what is told up to date with what was heard last.
-    fn tell(&mut self) {
-        let mut picture = self.board.picture();
-        for problem in picture.roll.fresh_complaints() {
+    /// Updates the status with the latest results.
+    fn publish_status(&mut self) {
+        let mut network = self.shared.network();
+        for problem in network.leases.new_rejections() {
             tracing::warn!(problem, "overlay");
         }
-        let told = [&self.view.trouble, &self.view.reconfigured].into_iter().flatten();
-        let problems: Vec<String> = self.complaints.iter().chain(told).cloned().collect();
-        // Each thing is said once, and again only when it comes back.
-        for problem in problems.iter().filter(|problem| !picture.head.problems.contains(problem)) {
+        let reported = [&self.source.problem, &self.source.reconfigured].into_iter().flatten();
+        let problems: Vec<String> = self.problems.iter().chain(reported).cloned().collect();
+        // A problem is logged once, and again only after it went away and came back.
+        for problem in problems.iter().filter(|problem| !network.summary.problems.contains(problem)) {
             tracing::warn!(problem, "overlay");
         }
-        picture.head.heard = self.view.heard && self.view.trouble.is_none();
-        picture.head.problems = problems;
-        drop(picture);
-        self.board.ring();
+        network.summary.synced = self.source.synced && self.source.problem.is_none();
+        network.summary.problems = problems;
+        drop(network);
+        self.shared.notify_changed();
     }
 }
 
-/// Returns at that moment; never, where there is none.
+/// Waits until `at`; forever, where there is none.
 async fn due(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

@@ -1,12 +1,11 @@
-//! Files that others read, and those that this host needs again after a reboot. All are replaced whole or not at all.
+//! Writes files that other programs read, and the state file. All are replaced atomically.
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork};
 use serde_json::{Value, json};
 
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +15,7 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes a file beside its place and moves it there. A file that holds the same already is left alone, so that nobody
-/// who watches it is woken.
+/// Writes a temporary file and renames it. A file with the same content is left alone, so that its watchers are not woken.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<bool, WriteError> {
     if fs::read(path).is_ok_and(|now| now == content) {
         return Ok(false);
@@ -25,7 +23,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<bool, WriteErro
     write(path, mode, |file| file.write_all(content)).map(|()| true)
 }
 
-/// The same with a content that is made while it is written.
+/// The same with content that is produced while it is written.
 pub fn write(
     path: &Path,
     mode: u32,
@@ -50,13 +48,13 @@ pub fn write(
     Ok(())
 }
 
-/// What flannel's CNI plugin and others read: the network, this host's part of it, and how large packets may be.
-pub fn subnet_env(networks: &[IpNet], subnets: &[IpNet], mtu: u32, masquerade: bool) -> String {
+/// flannel's subnet.env: the network, this host's subnet and the MTU.
+pub fn subnet_env(networks: &[IpNetwork], subnets: &[IpNetwork], mtu: u32, masquerade: bool) -> String {
     let mut text = String::new();
     for (v4, prefix) in [(true, "FLANNEL_"), (false, "FLANNEL_IPV6_")] {
-        let of = |nets: &[IpNet]| nets.iter().copied().find(|net| net.is_v4() == v4);
+        let of = |nets: &[IpNetwork]| nets.iter().copied().find(|net| net.is_ipv4() == v4);
         if let (Some(network), Some(subnet)) = (of(networks), of(subnets)) {
-            let first = IpNet::new(next(subnet.addr), subnet.prefix);
+            let first = cidr::with_length(cidr::next(subnet.ip()), subnet.prefix());
             text.push_str(&format!("{prefix}NETWORK={network}\n{prefix}SUBNET={first}\n"));
         }
     }
@@ -64,20 +62,20 @@ pub fn subnet_env(networks: &[IpNet], subnets: &[IpNet], mtu: u32, masquerade: b
     text
 }
 
-/// The subnets that a file of that kind names.
-pub fn read_subnet_env(text: &str) -> Vec<IpNet> {
+/// The subnets in a subnet.env.
+pub fn read_subnet_env(text: &str) -> Vec<IpNetwork> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
-        line.trim().parse::<IpNet>().ok().map(|net| net.network())
+        cidr::parse_cidr(line.trim()).ok().map(cidr::truncated)
     };
     ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"].into_iter().filter_map(value).collect()
 }
 
-/// A network for the container runtime: a bridge with this host's subnets, its addresses handed out here, ports mapped.
-/// What leaves the pod network is masqueraded by the overlay and not again by the bridge.
-pub fn cni_conflist(subnets: &[IpNet], mtu: u32) -> String {
+/// A CNI network for the container runtime: a bridge with this host's subnets, host-local addresses, and port mappings.
+/// Traffic that leaves the pod network is masqueraded by the overlay, so the bridge does not.
+pub fn cni_conflist(subnets: &[IpNetwork], mtu: u32) -> String {
     let ranges: Vec<Value> = subnets.iter().map(|net| json!([{"subnet": net.to_string()}])).collect();
-    let defaults = subnets.iter().map(|net| if net.is_v4() { "0.0.0.0/0" } else { "::/0" });
+    let defaults = subnets.iter().map(|net| if net.is_ipv4() { "0.0.0.0/0" } else { "::/0" });
     let routes: Vec<Value> = defaults.map(|dst| json!({"dst": dst})).collect();
     let conf = json!({
         "cniVersion": "1.0.0",
@@ -92,18 +90,11 @@ pub fn cni_conflist(subnets: &[IpNet], mtu: u32) -> String {
     format!("{conf:#}\n")
 }
 
-fn next(addr: IpAddr) -> IpAddr {
-    match addr {
-        IpAddr::V4(a) => Ipv4Addr::from_bits(a.to_bits().wrapping_add(1)).into(),
-        IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits().wrapping_add(1)).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn nets(list: &[&str]) -> Vec<IpNet> {
+    fn nets(list: &[&str]) -> Vec<IpNetwork> {
         list.iter().map(|n| n.parse().unwrap()).collect()
     }
 

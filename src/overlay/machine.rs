@@ -1,16 +1,16 @@
-//! What depends on this machine: the addresses of its tunnel devices, and what its kernel needs help with.
+//! What depends on this machine: the MACs of its tunnel devices, and workarounds for its kernel.
 
 use keelson_netkit::{Mac, Socket};
 
 use crate::config::{Backend, NetConf};
-use crate::state::State;
+use crate::saved_state::SavedState;
 
-/// Addresses of tunnel devices stay for as long as possible, because other hosts have them in their tables: those that were
-/// kept, else those of devices that are there, else new ones.
+/// Tunnel devices keep their MACs as long as possible, because other hosts have them in their tables: the saved ones, else
+/// those of existing devices, else new ones.
 pub fn settle_macs(
     socket: &mut Socket,
     conf: &NetConf,
-    state: &State,
+    state: &SavedState,
 ) -> Result<(Mac, Mac), keelson_netkit::Error> {
     let (kept4, kept6) = state.macs();
     let mut there = (None, None);
@@ -21,9 +21,9 @@ pub fn settle_macs(
     Ok((kept4.or(there.0).unwrap_or_else(new_mac), kept6.or(there.1).unwrap_or_else(new_mac)))
 }
 
-/// Of one device, and not a manufacturer's.
+/// Unicast and locally administered.
 fn new_mac() -> Mac {
-    let random = crate::source::etcd::random().to_ne_bytes();
+    let random = crate::random::random().to_ne_bytes();
     Mac([(random[0] & 0xfc) | 2, random[1], random[2], random[3], random[4], random[5]])
 }
 

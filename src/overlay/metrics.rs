@@ -1,98 +1,66 @@
 //! The status in Prometheus' text format.
 
-use crate::status::{PathStatus, PeerStatus, Status};
+use keelson_kit::metrics::Kind::{Counter, Gauge};
+use keelson_kit::metrics::Text;
+
+use crate::status::{PathStatus, Status};
 
 pub fn render(status: &Status) -> String {
-    let mut out = String::new();
-    let mut family = |name: &str, help: &str, kind: &str, samples: Vec<(String, String)>| {
-        out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-        for (labels, value) in samples {
-            out.push_str(&format!("{name}{labels} {value}\n"));
-        }
-    };
-    let one = |value: String| vec![(String::new(), value)];
-    let paths = |value: &dyn Fn(&PathStatus) -> Option<String>| {
-        let mut samples = Vec::new();
-        for peer in &status.peers {
-            for (family, path) in peer.paths() {
-                let (holder, way) = (escaped(&peer.holder), escaped(&path.path));
-                let labels = format!("{{peer=\"{holder}\",family=\"{family}\",path=\"{way}\"}}");
-                samples.extend(value(path).map(|value| (labels, value)));
-            }
-        }
-        samples
-    };
-    let peers = |value: &dyn Fn(&PeerStatus) -> String| {
-        let labels = |peer: &PeerStatus| format!("{{peer=\"{}\"}}", escaped(&peer.holder));
-        status.peers.iter().map(|peer| (labels(peer), value(peer))).collect::<Vec<_>>()
-    };
-    family(
-        "keelson_overlay_ready",
-        "Whether the network is set up.",
-        "gauge",
-        one(u8::from(status.ready).to_string()),
-    );
-    family("keelson_overlay_peers", "Peers that are served.", "gauge", one(status.peers.len().to_string()));
+    let mut text = Text::default();
+    let ready = u8::from(status.ready);
+    text.single("keelson_overlay_ready", Gauge, "Whether the network is set up.", ready);
+    text.single("keelson_overlay_peers", Gauge, "Peers that are served.", status.peers.len());
     let problems = status.problems.len() + status.peers.iter().map(|p| p.problems.len()).sum::<usize>();
-    family("keelson_overlay_problems", "Things that are wrong just now.", "gauge", one(problems.to_string()));
-    family(
+    text.single("keelson_overlay_problems", Gauge, "Things that are wrong just now.", problems);
+    text.single(
         "keelson_overlay_leases_heard",
+        Gauge,
         "Whether leases are heard from their source, rather than remembered.",
-        "gauge",
-        one(u8::from(status.heard).to_string()),
+        u8::from(status.heard),
     );
-    family(
+    text.single(
         "keelson_overlay_repairs_total",
+        Counter,
         "How often something that others changed was put right.",
-        "counter",
-        one(status.repairs.to_string()),
+        status.repairs,
     );
-    family(
+    text.single(
         "keelson_overlay_kernel_requests_total",
+        Counter,
         "Messages that the kernel was sent about routes, neighbours, devices and rules.",
-        "counter",
-        one(status.kernel_requests.to_string()),
+        status.kernel_requests,
     );
-    family("keelson_overlay_mtu", "What pods may send at once.", "gauge", one(status.mtu.to_string()));
-    family(
-        "keelson_overlay_peer_loss_ratio",
-        "Share of the latest probes that were lost.",
-        "gauge",
-        paths(&|p| p.loss.map(|loss| format!("{:.2}", f64::from(loss) / 100.0))),
-    );
-    family(
-        "keelson_overlay_peer_rtt_seconds",
-        "Round trip of the latest probe.",
-        "gauge",
-        paths(&|p| p.rtt.map(|rtt| format!("{:.6}", rtt / 1000.0))),
-    );
-    family(
-        "keelson_overlay_peer_mtu",
-        "The largest packet that got through.",
-        "gauge",
-        paths(&|p| p.mtu.map(|mtu| mtu.to_string())),
-    );
-    family(
-        "keelson_overlay_peer_problems",
-        "Things that are wrong with a peer.",
-        "gauge",
-        peers(&|p| p.problems.len().to_string()),
-    );
-    let counters = status
-        .counters
-        .iter()
-        .map(|(name, value)| (format!("{{what=\"{}\"}}", escaped(name)), value.to_string()));
-    family("keelson_overlay_packets_total", "What the data path counted.", "counter", counters.collect());
-    out
+    text.single("keelson_overlay_mtu", Gauge, "What pods may send at once.", status.mtu);
+    text.family("keelson_overlay_peer_loss_ratio", Gauge, "Share of the latest probes that were lost.");
+    each_path(&mut text, status, |p| p.loss.map(|loss| format!("{:.2}", f64::from(loss) / 100.0)));
+    text.family("keelson_overlay_peer_rtt_seconds", Gauge, "Round trip of the latest probe.");
+    each_path(&mut text, status, |p| p.rtt.map(|rtt| format!("{:.6}", rtt / 1000.0)));
+    text.family("keelson_overlay_peer_mtu", Gauge, "The largest packet that got through.");
+    each_path(&mut text, status, |p| p.mtu.map(|mtu| mtu.to_string()));
+    text.family("keelson_overlay_peer_problems", Gauge, "Things that are wrong with a peer.");
+    for peer in &status.peers {
+        text.sample(&[("peer", &peer.holder)], peer.problems.len());
+    }
+    text.family("keelson_overlay_packets_total", Counter, "What the data path counted.");
+    for (name, value) in &status.counters {
+        text.sample(&[("what", name)], value);
+    }
+    text.finish()
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+fn each_path(text: &mut Text, status: &Status, value: impl Fn(&PathStatus) -> Option<String>) {
+    for peer in &status.peers {
+        for (family, path) in peer.paths() {
+            let labels = [("peer", peer.holder.as_str()), ("family", family), ("path", &path.path)];
+            text.known(&labels, value(path));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::PeerStatus;
 
     #[test]
     fn names_of_peers_cannot_break_out_of_their_label() {

@@ -1,29 +1,29 @@
-//! The daemon: starts the source of leases, then goes round whenever something changed.
+//! Starts the lease source, the prober and the listeners, then runs the daemon.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::board::Board;
-use crate::config::{LeaseSource, NetConf, NetConfError, Options, Pool};
+use crate::config::{LeaseSource, NetConf, NetConfError, Options, SubnetPool};
 use crate::daemon::Daemon;
 use crate::engine::Engine;
-use crate::lease::{Annotations, Own, PrefixError};
-use crate::monitor::{Changes, ListenError};
-use crate::prober::Prober;
+use crate::kernel_changes::{KernelChanges, KernelChangesError};
+use crate::lease::{Annotations, OwnAttributes, PrefixError};
+use crate::prober::PeerProber;
+use crate::saved_state::SavedState;
 use crate::serve::{self, ServeError};
+use crate::shared_state::SharedState;
 use crate::source::etcd::EtcdError;
-use crate::source::kube::{ConnectError, Connection};
-use crate::source::{self, Outbox};
-use crate::state::State;
-use crate::{files, report};
+use crate::source::kube::{ConnectError, KubeConnection};
+use crate::source::{self, SourceSender};
+use crate::{files, node_conditions};
 
-/// What could not be done is tried again after this.
+/// The delay before a retry.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);
 
-/// How long a restart waits for etcd; what is different there is told once it is heard.
-const PATIENCE: Duration = Duration::from_millis(700);
+/// How long a restart waits for etcd before it uses the saved configuration; a difference is reported later.
+const CONFIG_TIMEOUT: Duration = Duration::from_millis(700);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -32,7 +32,7 @@ pub enum RunError {
     #[error("{place}: {error}")]
     NetConf { place: String, error: NetConfError },
     #[error("{0}")]
-    Pool(#[from] crate::config::PoolError),
+    SubnetPool(#[from] crate::config::PoolError),
     #[error("--kube-annotation-prefix {0}")]
     Prefix(#[from] PrefixError),
     #[error("{0}")]
@@ -40,35 +40,35 @@ pub enum RunError {
     #[error("{0}")]
     Kernel(#[from] keelson_netkit::Error),
     #[error("{0}")]
-    Listen(#[from] ListenError),
+    Listen(#[from] KernelChangesError),
     #[error("{0}")]
     Serve(#[from] ServeError),
-    #[error("two threads look after the kernel at once")]
+    #[error("two threads use the engine at once")]
     Busy,
-    #[error("the thread that looks after the kernel ended: {0}")]
+    #[error("the engine's thread ended: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }
 
-/// What the daemon tells whoever started it.
+/// Callbacks of the process that runs the daemon.
 pub struct Hooks {
-    /// Called once, when pods can be given addresses and reach each other.
+    /// Called once, when the pod network is ready.
     pub ready: Box<dyn FnOnce() + Send>,
-    /// Called after a burst of changes, when memory that was needed for it can go back to the system.
+    /// Called after a burst of changes, to return unused memory to the system.
     pub give_back: fn(),
     pub shutdown: CancellationToken,
 }
 
 /// Runs until shutdown. What was set up in the kernel stays.
 pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
-    let board = Board::new();
-    // Everything that can be refused is asked for before the kernel is touched.
-    let local = serve::listen(&options.socket)?;
+    let shared = SharedState::new();
+    // Open all listeners before the kernel is touched, because they can fail.
+    let socket = serve::listen(&options.socket).await?;
     let health = serve::listen_health(options.health).await?;
-    tokio::spawn(serve::serve_local(local, board.clone(), hooks.shutdown.clone()));
+    tokio::spawn(serve::serve_status(socket, shared.clone(), hooks.shutdown.clone()));
     if let Some(listener) = health {
-        tokio::spawn(serve::serve_health(listener, board.clone(), hooks.shutdown.clone()));
+        tokio::spawn(serve::serve_health(listener, shared.clone(), hooks.shutdown.clone()));
     }
-    let (state, remembered) = State::load(&options.state_dir);
+    let (state, remembered) = SavedState::load(&options.files.state_dir);
     let conf = tokio::select! {
         conf = network_config(&options, &state) => conf?,
         () = hooks.shutdown.cancelled() => return Ok(()),
@@ -79,26 +79,29 @@ pub async fn run(options: Options, hooks: Hooks) -> Result<(), RunError> {
     tracing::info!(backend = conf.backend.name(), networks = ?conf.networks().map(|n| n.to_string()).collect::<Vec<_>>(), "overlay starts");
 
     let (own, wanted) = watch::channel(None);
-    let (outbox, inbox) = source::mailbox();
-    let connection = start_source(&options, &conf, &state, wanted, outbox).await?;
+    let (sender, receiver) = source::channel();
+    let connection = start_source(&options, &conf, &state, wanted, sender).await?;
     if let Some(connection) = connection {
         let source = options.leases.clone();
-        tokio::spawn(report::follow(connection, source, board.clone(), hooks.shutdown.clone()));
+        tokio::spawn(node_conditions::publish(connection, source, shared.clone(), hooks.shutdown.clone()));
     }
-    let prober = Prober::start(&conf, options.probe_every, &board);
-    let engine = Engine::new(options, conf, state, remembered, board.clone())?;
+    let prober = PeerProber::start(&conf, options.probe_every, &shared);
+    let engine = Engine::new(options, conf, state, remembered, shared.clone())?;
     let shutdown = hooks.shutdown.clone();
-    let mut daemon = Daemon::new(engine, prober, Changes::listen()?, inbox, own, board, hooks);
+    let mut daemon = Daemon::new(engine, prober, KernelChanges::listen()?, receiver, own, shared, hooks);
     let result = tokio::select! {
-        result = daemon.go_round() => result,
+        result = daemon.run() => result,
         () = shutdown.cancelled() => Ok(()),
     };
-    daemon.finish();
+    daemon.flush();
     result
 }
 
-/// The configuration, and its text where it has to be kept.
-async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Option<String>), RunError> {
+/// The configuration, and its text where it has to be saved.
+async fn network_config(
+    options: &Options,
+    state: &SavedState,
+) -> Result<(NetConf, Option<String>), RunError> {
     let backend = options.backend.as_deref();
     let LeaseSource::Etcd(etcd) = &options.leases else {
         let path = options.net_config.display().to_string();
@@ -109,10 +112,10 @@ async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Op
         return Ok((conf, None));
     };
     loop {
-        // A host that knows the network does not leave its pods waiting for an etcd that is away.
-        let patience = if state.network_config.is_some() { PATIENCE } else { Duration::MAX };
-        let asked = tokio::time::timeout(patience, source::etcd::network_config(etcd)).await;
-        let asked = asked.unwrap_or_else(|_| Err(EtcdError::Content("etcd takes its time".into())));
+        // With a saved configuration, do not make pods wait for an etcd that is away.
+        let timeout = if state.network_config.is_some() { CONFIG_TIMEOUT } else { Duration::MAX };
+        let asked = tokio::time::timeout(timeout, source::etcd::network_config(etcd)).await;
+        let asked = asked.unwrap_or_else(|_| Err(EtcdError::Content("no answer yet".into())));
         let (text, place) = match (asked, &state.network_config) {
             (Ok(text), _) => (text, "in etcd"),
             (Err(error), Some(kept)) => {
@@ -134,39 +137,39 @@ async fn network_config(options: &Options, state: &State) -> Result<(NetConf, Op
 async fn start_source(
     options: &Options,
     conf: &NetConf,
-    state: &State,
-    own: watch::Receiver<Option<Own>>,
-    outbox: Outbox,
-) -> Result<Option<Connection>, RunError> {
+    state: &SavedState,
+    own: watch::Receiver<Option<OwnAttributes>>,
+    sender: SourceSender,
+) -> Result<Option<KubeConnection>, RunError> {
     match &options.leases {
         LeaseSource::Kube(kube) => {
             let annotations = Annotations::new(&kube.annotation_prefix)?;
-            let connection = source::kube::connect(kube, &options.state_dir).await?;
-            tokio::spawn(source::kube::follow(connection.clone(), annotations, own, outbox));
+            let connection = source::kube::connect(kube, &options.files.state_dir).await?;
+            tokio::spawn(source::kube::run(connection.clone(), annotations, own, sender));
             Ok(Some(connection))
         }
         LeaseSource::Etcd(etcd) => {
-            let mut memory = source::Memory {
+            let mut last = source::LastRegistration {
                 subnets: state.subnets(),
                 published: state.published.iter().filter_map(|text| text.parse().ok()).collect(),
             };
-            if memory.subnets.is_empty() {
-                // What a flanneld left that ran here before.
-                let text = std::fs::read_to_string(&options.subnet_file).unwrap_or_default();
-                memory.subnets = files::read_subnet_env(&text);
+            if last.subnets.is_empty() {
+                // Left by a flanneld that ran here before.
+                let text = std::fs::read_to_string(&options.files.subnet_file).unwrap_or_default();
+                last.subnets = files::read_subnet_env(&text);
             }
-            tokio::spawn(source::etcd::follow(etcd.clone(), conf.clone(), own, memory, outbox));
+            tokio::spawn(source::etcd::run(etcd.clone(), conf.clone(), own, last, sender));
             Ok(None)
         }
         LeaseSource::Alone => {
             let mut subnets = Vec::new();
-            for (network, division) in [(conf.v4, &conf.division4), (conf.v6, &conf.division6)] {
+            for (network, division) in [(conf.v4, &conf.subnet_range4), (conf.v6, &conf.subnet_range6)] {
                 if let Some(network) = network {
-                    subnets.extend(Pool::new(network, division)?.pick(&[], 0));
+                    subnets.extend(SubnetPool::new(network, division)?.pick(&[], 0));
                 }
             }
-            outbox.tell(|view| (view.subnets, view.heard) = (subnets, true));
-            outbox.leases(std::iter::empty());
+            sender.update_status(|status| (status.subnets, status.synced) = (subnets, true));
+            sender.send_snapshot(std::iter::empty());
             Ok(None)
         }
     }

@@ -1,8 +1,8 @@
-//! What is told about the overlay, to people and to machines.
+//! The overlay's status, as `keelson overlay status` shows it.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that `keelson overlay status` shows.
+/// Everything that `keelson overlay status` shows. All in one struct, because it is the JSON document that scripts read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub backend: String,
@@ -14,17 +14,17 @@ pub struct Status {
     pub mtu: u32,
     /// "kubernetes", "etcd" or "none".
     pub leases: String,
-    /// Whether what is in force was heard from there, or is remembered from earlier.
+    /// Whether the leases in force come from that source, or from the saved state.
     pub heard: bool,
     pub peers: Vec<PeerStatus>,
-    /// What is wrong, in words. Empty when all is well.
+    /// Problems of this host. Empty when all is well.
     pub problems: Vec<String>,
-    /// How often something that others changed had to be put right.
+    /// How often a change by other programs had to be repaired.
     pub repairs: u64,
     pub ready: bool,
-    /// Named numbers of the udp data path and of the guard.
+    /// Named counters of the udp data path and of the peer filter.
     pub counters: Vec<(String, u64)>,
-    /// Messages that the kernel was sent about the network, and bytes that it answered.
+    /// Netlink messages sent, and bytes received.
     #[serde(default)]
     pub kernel_requests: u64,
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct PathStatus {
 }
 
 impl PeerStatus {
-    /// Each way to the peer, with the family that it carries.
+    /// Each path to the peer, with its address family.
     pub fn paths(&self) -> impl Iterator<Item = (&'static str, &PathStatus)> {
         let family = |path: &PathStatus| if path.public.contains(':') { "ipv6" } else { "ipv4" };
         std::iter::once(&self.path).chain(&self.second).map(move |path| (family(path), path))

@@ -1,10 +1,11 @@
-//! The interface that hosts reach each other by: which one it is, and what it has.
+//! Chooses the underlay: the interface that hosts reach each other by.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link};
-use keelson_netkit::{Error, IfIndex, IpNet, Socket, route};
+use keelson_netkit::{Error, IfIndex, Socket, route};
 use regex_lite::Regex;
 
 use crate::config::InterfaceChoice;
@@ -15,7 +16,7 @@ pub struct Underlay {
     pub name: String,
     pub index: IfIndex,
     pub mtu: u32,
-    pub nets: Vec<IpNet>,
+    pub nets: Vec<IpNetwork>,
     /// The address of each family that packets leave from.
     pub v4: Option<IpAddr>,
     pub v6: Option<IpAddr>,
@@ -29,36 +30,36 @@ pub enum UnderlayError {
     NoAddress { name: String, family: &'static str },
     #[error("--iface-regex {pattern:?} is not a regular expression: {why}")]
     Pattern { pattern: String, why: String },
-    #[error("cannot look for the interface to use: {0}")]
+    #[error("cannot determine the interface to use: {0}")]
     Kernel(#[from] Error),
 }
 
-/// Any address that is far away tells where the default route leads; documentation addresses are never here.
+/// The route to a remote address shows where the default route leads; documentation addresses are never local.
 const FAR4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 const FAR6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0xffff, 0, 0, 0, 1));
 
-/// The addresses whose way tells where the default route leads.
+/// The addresses whose routes show where the default route leads.
 pub fn far() -> impl Iterator<Item = IpAddr> {
     [FAR4, FAR6].into_iter()
 }
 
 /// Interfaces as values, so that the choice can be tested without any.
 #[derive(Debug, Clone)]
-struct Candidate {
+struct InterfaceCandidate {
     link: Link,
-    nets: Vec<IpNet>,
+    nets: Vec<IpNetwork>,
 }
 
-/// Which interface a packet to somewhere would leave by.
+/// The interfaces that packets to some addresses leave by.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ways {
+struct EgressLinks {
     default4: Option<IfIndex>,
     default6: Option<IfIndex>,
     asked: Option<IfIndex>,
 }
 
-/// Chooses by name, then by pattern, then by where packets leave. `public` are addresses that were given: an interface
-/// that holds one of them is it.
+/// Chooses by name, then by pattern, then by route. `public` are configured addresses: an interface that has one of them
+/// is preferred to the default route.
 pub fn choose(
     socket: &mut Socket,
     choice: &InterfaceChoice,
@@ -68,26 +69,26 @@ pub fn choose(
     let mut candidates = Vec::new();
     for link in link::list(socket)? {
         let nets = addr::list(socket, &link, Family::Any)?.into_iter().map(|a| a.net).collect();
-        candidates.push(Candidate { link, nets });
+        candidates.push(InterfaceCandidate { link, nets });
     }
-    let mut way = |addr: IpAddr| route::link_towards(socket, addr).ok().flatten();
-    let mut ways = Ways { default4: way(FAR4), default6: way(FAR6), asked: None };
+    let mut link_to = |addr: IpAddr| route::link_towards(socket, addr).ok().flatten();
+    let mut egress = EgressLinks { default4: link_to(FAR4), default6: link_to(FAR6), asked: None };
     if let Some(target) = choice.towards {
-        ways.asked = route::link_towards(socket, target)?;
+        egress.asked = route::link_towards(socket, target)?;
     }
-    select(&candidates, choice, public, ways, families)
+    select(&candidates, choice, public, egress, families)
 }
 
 fn select(
-    candidates: &[Candidate],
+    candidates: &[InterfaceCandidate],
     choice: &InterfaceChoice,
     public: &[IpAddr],
-    ways: Ways,
+    egress: EgressLinks,
     families: (bool, bool),
 ) -> Result<Underlay, UnderlayError> {
-    let holds = |c: &Candidate, addr: IpAddr| c.nets.iter().any(|net| net.addr == addr);
+    let holds = |c: &InterfaceCandidate, addr: IpAddr| c.nets.iter().any(|net| net.ip() == addr);
     for asked in &choice.named {
-        let fits = |c: &&Candidate| match asked.parse() {
+        let fits = |c: &&InterfaceCandidate| match asked.parse() {
             Ok(addr) => holds(c, addr),
             Err(_) => c.link.name == *asked,
         };
@@ -99,8 +100,8 @@ fn select(
         let regex = Regex::new(pattern)
             .map_err(|e| UnderlayError::Pattern { pattern: pattern.clone(), why: e.to_string() })?;
         let by_address = candidates.iter().find_map(|c| {
-            let net = c.nets.iter().find(|net| regex.is_match(&net.addr.to_string()))?;
-            Some((c, Some(net.addr)))
+            let net = c.nets.iter().find(|net| regex.is_match(&net.ip().to_string()))?;
+            Some((c, Some(net.ip())))
         });
         let by_name = || candidates.iter().find(|c| regex.is_match(&c.link.name)).map(|c| (c, None));
         if let Some((found, addr)) = by_address.or_else(by_name) {
@@ -108,7 +109,7 @@ fn select(
         }
     }
     let by_index = |index: Option<IfIndex>| candidates.iter().find(|c| Some(c.link.index) == index);
-    if let Some(found) = by_index(ways.asked) {
+    if let Some(found) = by_index(egress.asked) {
         return underlay(found, None, families);
     }
     let free = choice.named.is_empty() && choice.matching.is_empty() && choice.towards.is_none();
@@ -118,7 +119,7 @@ fn select(
                 return underlay(found, Some(*addr), families);
             }
         }
-        let default = if families.0 { ways.default4 } else { ways.default6 };
+        let default = if families.0 { egress.default4 } else { egress.default6 };
         if let Some(found) = by_index(default) {
             return underlay(found, None, families);
         }
@@ -126,7 +127,7 @@ fn select(
     let there: Vec<String> = candidates
         .iter()
         .map(|c| {
-            let addresses: Vec<String> = c.nets.iter().map(|net| net.addr.to_string()).collect();
+            let addresses: Vec<String> = c.nets.iter().map(|net| net.ip().to_string()).collect();
             format!("{} ({})", c.link.name, addresses.join(" "))
         })
         .collect();
@@ -140,9 +141,9 @@ fn asked(choice: &InterfaceChoice) -> String {
     if parts.is_empty() { "the default route, of which there is none".into() } else { parts.join(", ") }
 }
 
-/// `preferred` is the address that was asked for by name.
+/// `preferred` is the address that was configured.
 fn underlay(
-    found: &Candidate,
+    found: &InterfaceCandidate,
     preferred: Option<IpAddr>,
     families: (bool, bool),
 ) -> Result<Underlay, UnderlayError> {
@@ -151,7 +152,7 @@ fn underlay(
             IpAddr::V4(a) => v4 && !a.is_link_local(),
             IpAddr::V6(a) => !v4 && !a.is_unicast_link_local(),
         };
-        preferred.filter(usable).or_else(|| found.nets.iter().map(|net| net.addr).find(usable))
+        preferred.filter(usable).or_else(|| found.nets.iter().map(|net| net.ip()).find(usable))
     };
     let name = found.link.name.clone();
     let (v4, v6) = (first(true), first(false));
@@ -168,7 +169,7 @@ fn underlay(
 mod tests {
     use super::*;
 
-    fn candidate(index: u32, name: &str, nets: &[&str]) -> Candidate {
+    fn candidate(index: u32, name: &str, nets: &[&str]) -> InterfaceCandidate {
         let link = Link {
             index: IfIndex(index),
             name: name.into(),
@@ -182,7 +183,7 @@ mod tests {
             promiscuity: 0,
             vlan_filtering: false,
         };
-        Candidate { link, nets: nets.iter().map(|n| n.parse().unwrap()).collect() }
+        InterfaceCandidate { link, nets: nets.iter().map(|n| n.parse().unwrap()).collect() }
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
             candidate(2, "eth0", &["192.0.2.1/24", "fe80::1/64", "2001:db8::1/64"]),
             candidate(3, "eth1", &["10.9.0.1/16", "10.9.0.2/16"]),
         ];
-        let ways = Ways { default4: Some(IfIndex(2)), default6: Some(IfIndex(2)), asked: None };
+        let egress = EgressLinks { default4: Some(IfIndex(2)), default6: Some(IfIndex(2)), asked: None };
         let list = |items: &[&str]| items.iter().map(|i| (*i).to_owned()).collect::<Vec<_>>();
         type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Option<&'a str>, &'a str, &'a str);
         let cases: [Case; 7] = [
@@ -207,16 +208,19 @@ mod tests {
         for (name, named, matching, public, expected, addr) in cases {
             let choice = InterfaceChoice { named: list(named), matching: list(matching), towards: None };
             let public: Vec<IpAddr> = public.iter().map(|p| p.parse().unwrap()).collect();
-            let got = select(&there, &choice, &public, ways, (true, false)).unwrap();
+            let got = select(&there, &choice, &public, egress, (true, false)).unwrap();
             assert_eq!((got.name.as_str(), got.v4), (expected, addr.parse().ok()), "{name}");
         }
         let none = InterfaceChoice { named: list(&["eth9"]), ..InterfaceChoice::default() };
-        let error = select(&there, &none, &[], ways, (true, false)).unwrap_err().to_string();
+        let error = select(&there, &none, &[], egress, (true, false)).unwrap_err().to_string();
         assert!(error.contains("--iface eth9") && error.contains("eth1 (10.9.0.1 10.9.0.2)"), "{error}");
         let bad = InterfaceChoice { matching: list(&["("]), ..InterfaceChoice::default() };
-        assert!(matches!(select(&there, &bad, &[], ways, (true, false)), Err(UnderlayError::Pattern { .. })));
+        assert!(matches!(
+            select(&there, &bad, &[], egress, (true, false)),
+            Err(UnderlayError::Pattern { .. })
+        ));
         let six = InterfaceChoice { named: list(&["eth1"]), ..InterfaceChoice::default() };
-        let error = select(&there, &six, &[], ways, (true, true)).unwrap_err().to_string();
+        let error = select(&there, &six, &[], egress, (true, true)).unwrap_err().to_string();
         assert!(error.contains("eth1") && error.contains("IPv6"), "{error}");
     }
 }

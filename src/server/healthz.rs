@@ -1,15 +1,13 @@
-//! The plain health endpoint, by default on 127.0.0.1:10248, which asks for no credentials and tells no secrets.
+//! The plain health endpoint, by default on 127.0.0.1:10248, which asks for no credentials and shows no secrets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use keelson_core::config::KubeletConfiguration;
+use keelson_kit::http_listener::{self, text};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-use crate::connections::{self, Limit};
-use crate::reply::text;
 
 const CONNECTIONS: usize = 64;
 
@@ -41,34 +39,15 @@ pub async fn listen(config: &KubeletConfiguration) -> Result<Option<TcpListener>
 }
 
 pub async fn serve(listener: TcpListener, health: Health, shutdown: CancellationToken) {
-    let limit = Limit::new(CONNECTIONS);
-    loop {
-        let Some(room) = limit.room().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown.cancelled() => return,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a health check");
-                // Out of descriptors: room comes back as connections end, not by asking again at once.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let health = health.clone();
-        connections::serve(stream, room, shutdown.clone(), move |request| {
-            match (request.method(), request.uri().path()) {
-                (&Method::GET | &Method::HEAD, "/healthz" | "/healthz/ping") => match health() {
-                    Ok(()) => text(StatusCode::OK, "ok"),
-                    Err(problem) => {
-                        text(StatusCode::INTERNAL_SERVER_ERROR, format!("unhealthy: {problem}\n"))
-                    }
-                },
-                (_, "/healthz" | "/healthz/ping") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
-                _ => text(StatusCode::NOT_FOUND, "only /healthz is here\n"),
-            }
-        });
-    }
+    http_listener::serve(listener, CONNECTIONS, shutdown, move |request| {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, "/healthz" | "/healthz/ping") => match health() {
+                Ok(()) => text(StatusCode::OK, "ok"),
+                Err(problem) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("unhealthy: {problem}\n")),
+            },
+            (_, "/healthz" | "/healthz/ping") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+            _ => text(StatusCode::NOT_FOUND, "only /healthz is here\n"),
+        }
+    })
+    .await;
 }

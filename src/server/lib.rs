@@ -2,14 +2,10 @@
 //! on 10250.
 
 pub mod client;
-mod connections;
 pub mod healthz;
 pub mod local;
 pub mod node_api;
 mod reply;
-mod socket;
 
 #[cfg(test)]
 mod tests;
-
-pub use socket::SocketError;

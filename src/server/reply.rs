@@ -12,23 +12,23 @@ use tokio::sync::mpsc;
 pub(crate) enum Reply {
     Whole(Option<Bytes>),
     /// Ends when the sender is dropped.
-    Lines(Lines),
+    Lines(LineStream),
 }
 
-/// Lines on their way. What is sent last is flushed before the end of the body is told: a client that gets both in one
+/// LineStream on their way. What is sent last is flushed before the end of the body is sent: a client that gets both in one
 /// read may see the end only. The apiserver does, where it turns a log into WebSocket messages.
-pub(crate) struct Lines {
+pub(crate) struct LineStream {
     from: mpsc::Receiver<Bytes>,
     unflushed: bool,
 }
 
 impl From<mpsc::Receiver<Bytes>> for Reply {
     fn from(from: mpsc::Receiver<Bytes>) -> Self {
-        Self::Lines(Lines { from, unflushed: false })
+        Self::Lines(LineStream { from, unflushed: false })
     }
 }
 
-impl Lines {
+impl LineStream {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let polled = self.from.poll_recv(context);
         match &polled {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_flushed_before_the_end_is_told() {
+    fn the_last_line_is_flushed_before_the_end_is_sent() {
         let (sender, lines) = mpsc::channel(2);
         sender.try_send(Bytes::from_static(b"one")).unwrap();
         sender.try_send(Bytes::from_static(b"two")).unwrap();

@@ -2,14 +2,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keelson_agent::view::View;
+use keelson_agent::registry::Registry;
 use keelson_core::ids::PodUid;
 use keelson_core::view::PodRow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{SocketError, client, healthz, local};
+use crate::{client, healthz, local};
 
 fn row(name: &str, phase: &str) -> PodRow {
     PodRow {
@@ -30,7 +30,7 @@ fn row(name: &str, phase: &str) -> PodRow {
 
 struct Served {
     socket: PathBuf,
-    view: View,
+    registry: Registry,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
     _directory: tempfile::TempDir,
@@ -39,9 +39,10 @@ struct Served {
 async fn served() -> Served {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("run/keelson.sock");
-    let (view, shutdown) = (View::default(), CancellationToken::new());
-    let task = tokio::spawn(local::serve(local::listen(&socket).unwrap(), view.clone(), shutdown.clone()));
-    Served { socket, view, shutdown, task, _directory: directory }
+    let (registry, shutdown) = (Registry::default(), CancellationToken::new());
+    let local = local::listen(&socket).await.unwrap();
+    let task = tokio::spawn(local::serve(local, registry.clone(), shutdown.clone()));
+    Served { socket, registry, shutdown, task, _directory: directory }
 }
 
 async fn exchange(socket: &Path, request: &str) -> String {
@@ -65,34 +66,22 @@ async fn the_socket_is_for_its_owner_only_and_goes_with_the_agent() {
 }
 
 #[tokio::test]
-async fn a_socket_left_by_a_killed_agent_is_replaced_and_a_living_one_is_not() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s.sock");
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "std leaves the file, as a killed agent does");
-    let first = local::listen(&path).unwrap();
-    assert!(matches!(local::listen(&path), Err(SocketError::InUse(_))));
-    drop(first);
-    std::fs::write(&path, "precious").unwrap();
-    assert!(matches!(local::listen(&path), Err(SocketError::NotASocket(_))));
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-}
-
-#[tokio::test]
 async fn pods_are_listed_sorted_and_watched_as_they_change() {
     let served = served().await;
-    served.view.set(&PodUid::try_from("b").unwrap(), row("b", "Pending"), None);
-    served.view.set(&PodUid::try_from("a").unwrap(), row("a", "Running"), None);
+    for (name, phase) in [("b", "Pending"), ("a", "Running")] {
+        let uid = PodUid::try_from(name).unwrap();
+        served.registry.publish(&uid, &Arc::default(), Arc::default(), row(name, phase));
+    }
     let names: Vec<_> = client::pods(&served.socket).await.unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["a", "b"]);
 
     let mut snapshots = client::watch_pods(&served.socket).await.unwrap();
     assert_eq!(snapshots.next().await.unwrap().unwrap().len(), 2);
-    served.view.remove(&PodUid::try_from("a").unwrap());
+    served.registry.remove(&PodUid::try_from("a").unwrap());
     let after = snapshots.next().await.unwrap().unwrap();
     assert_eq!(after.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["b"]);
     served.shutdown.cancel();
-    // A broken-off answer and a finished one both tell a watcher that the agent is gone.
+    // A broken-off answer and a finished one both show a watcher that the agent is gone.
     assert!(!matches!(snapshots.next().await, Ok(Some(_))));
 }
 
@@ -125,8 +114,10 @@ async fn bad_requests_are_answered_and_the_next_one_is_served() {
 
 #[tokio::test]
 async fn without_an_agent_the_client_says_which_socket_is_silent() {
-    let error = client::pods(Path::new("/nonexistent/keelson.sock")).await.unwrap_err().to_string();
-    assert!(error.starts_with("no agent answers on /nonexistent/keelson.sock: "), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("keelson.sock");
+    let error = client::pods(&socket).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("no agent answers on {}: ", socket.display())), "{error}");
 }
 
 #[tokio::test]
@@ -155,7 +146,8 @@ async fn healthz_says_ok_or_what_is_wrong() {
 
 #[tokio::test]
 async fn port_0_switches_healthz_off_and_a_busy_port_is_named() {
-    let mut config = keelson_core::config::KubeletConfiguration { healthz_port: 0, ..Default::default() };
+    let mut config = keelson_core::config::KubeletConfiguration::default();
+    config.healthz_port = 0;
     assert!(healthz::listen(&config).await.unwrap().is_none());
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     config.healthz_port = taken.local_addr().unwrap().port().into();

@@ -1,23 +1,22 @@
-//! The node's API beside a kubelet's: how quickly a log streams, how long an exec takes, what /stats/summary costs, and
-//! what many who stay connected cost. The two take turns; requests go to the node directly.
+//! The node's API beside a kubelet's, and an earlier build's: how quickly a log streams, how long an exec takes, what
+//! /stats/summary costs, and what many who stay connected cost. They take turns; requests go to the node directly.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use keelson_tests::agent::Agent;
-use keelson_tests::built;
 use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::{Containerd, Kind};
 use keelson_tests::control_plane::Extent;
 use keelson_tests::node_api::{Credentials, NodeApi, Stream};
-use keelson_tests::parts::Part;
 use keelson_tests::pods::{SLEEP, pod, shell, sleeper};
 use keelson_tests::suite::{Suite, folder};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::usage::{cpu_seconds, memory_mib};
-use crate::{exec, setting, websocket};
+use crate::{KEELSON, KUBELET, exec, setting, websocket};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -40,10 +39,9 @@ pub struct Peer {
 pub async fn body(suite: &mut Suite) -> Result<()> {
     let dir = suite.dir().to_owned();
     let cluster = Cluster::start(&dir, Extent::WithoutScheduler).await?;
-    let mut peers = vec![join(&cluster, &dir, "keelson", 1).await?];
-    match join(&cluster, &dir, "kubelet", 2).await {
-        Ok(peer) => peers.push(peer),
-        Err(e) => println!("without a kubelet: {e:#}"),
+    let mut peers = Vec::new();
+    for ((name, program), number) in crate::agents()?.into_iter().zip(1..) {
+        peers.push(join(&cluster, &dir, (name, &program), number).await?);
     }
     streams(&cluster, &mut peers).await?;
     let few = exec::measure(&mut peers).await?;
@@ -55,16 +53,17 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-async fn join(cluster: &Cluster, dir: &std::path::Path, name: &'static str, number: u8) -> Result<Peer> {
+async fn join(
+    cluster: &Cluster,
+    dir: &Path,
+    (name, program): (&'static str, &Path),
+    number: u8,
+) -> Result<Peer> {
     let dir = folder(dir, name)?;
     let containerd = Containerd::start(Kind::V2, &dir, number).await?;
     let config = json!({"containerLogMaxSize": "10Gi"});
     let options = cluster.options(name, &containerd, config)?;
-    let agent = if name == "keelson" {
-        Agent::start_keelson(&built::release_agent()?, &dir, options).await?
-    } else {
-        Agent::start_program(&Part::Kubelet.program()?, &dir, options).await?
-    };
+    let agent = crate::start(name, program, &dir, options).await?;
     cluster.wait_node_ready(name, true, Duration::from_secs(60)).await?;
     let api = NodeApi::new(agent.api_port()?, &cluster.plane.ca_file())?;
     Ok(Peer {
@@ -234,7 +233,8 @@ fn print(peers: &[Peer], few: &exec::Took, many: &exec::Took) {
         peers.iter().for_each(|p| print!("{:>12} {:>9.2}", p.name, value(p)));
         println!("{}", floor.map(|f| format!("   the runtime alone {f:>9.2}")).unwrap_or_default());
     }
-    let [own, peer] = peers else {
+    let named = |name: &str| peers.iter().find(|p| p.name == name);
+    let (Some(own), Some(peer)) = (named(KEELSON), named(KUBELET)) else {
         println!("missing in this run: kubelet");
         return;
     };

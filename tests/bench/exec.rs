@@ -49,7 +49,7 @@ pub async fn measure(peers: &mut [Peer]) -> Result<Took> {
         for (took, stream) in all.zip(&mut open) {
             let began = Instant::now();
             websocket::say(stream, b"x").await?;
-            websocket::hear(stream).await?;
+            websocket::receive(stream).await?;
             took.echoed.push(began.elapsed().as_secs_f64() * 1e6);
         }
     }

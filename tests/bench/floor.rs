@@ -79,7 +79,7 @@ impl Floor {
     async fn stop(&self, sandbox: &str, container: &str) -> Result<()> {
         let mut runtime = self.runtime.runtime.clone();
         let request = cri::StopContainerRequest { container_id: container.into(), timeout: 1 };
-        // With a hundred at once a shim can be gone between containerd's look at it and its signal. An agent asks again,
+        // With a hundred at once a shim can be gone between containerd's check of it and its signal. An agent asks again,
         // and so does this.
         if runtime.stop_container(request.clone()).await.is_err() {
             runtime.stop_container(request).await.context("StopContainer")?;

@@ -1,7 +1,8 @@
 //! Figures: how quickly pods start and stop, one at a time and many at once, and what the agent itself costs.
 //!
 //! A figure counts as a ratio to a peer in the same run: the runtime's own floor, which is the same CRI calls made
-//! directly, and a real kubelet. The three take turns, pod by pod, so that whatever else the machine does hits all alike.
+//! directly, a real kubelet, and an earlier build if BENCH_BESIDE names the directory of its programs. They take turns, pod
+//! by pod, so that whatever else the machine does hits all alike.
 
 mod api;
 mod contender;
@@ -13,11 +14,12 @@ mod usage;
 mod watch;
 mod websocket;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use keelson_tests::agent::Agent;
+use keelson_tests::agent::{Agent, Options};
 use keelson_tests::built;
 use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::{Containerd, Kind};
@@ -31,6 +33,10 @@ use contender::Contender;
 use floor::Floor;
 use report::Figures;
 use watch::Watch;
+
+pub const KEELSON: &str = "keelson";
+pub const EARLIER: &str = "earlier";
+pub const KUBELET: &str = "kubelet";
 
 const NEEDS: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]];
 
@@ -60,11 +66,7 @@ async fn body(suite: &mut Suite) -> Result<()> {
 
     let floor_dir = folder(&dir, "floor")?;
     let floor = Floor::new(Containerd::start(Kind::V2, &floor_dir, 1).await?).await?;
-    let mut contenders = vec![keelson(&cluster, &dir).await?];
-    match kubelet(&cluster, &dir).await {
-        Ok(kubelet) => contenders.push(kubelet),
-        Err(e) => println!("without a kubelet: {e:#}"),
-    }
+    let mut contenders = join_all(&cluster, &dir).await?;
 
     let mut figures = Figures::default();
     println!("one at a time, {rounds} rounds");
@@ -95,20 +97,34 @@ async fn body(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-async fn keelson(cluster: &Cluster, dir: &std::path::Path) -> Result<Contender> {
-    let dir = folder(dir, "keelson")?;
-    let containerd = Containerd::start(Kind::V2, &dir, 2).await?;
-    let options = cluster.options("keelson", &containerd, json!({}))?;
-    let agent = Agent::start_keelson(&built::release_agent()?, &dir, options).await?;
-    cluster.wait_node_ready("keelson", true, Duration::from_secs(60)).await?;
-    Ok(Contender::new("keelson", agent, containerd))
+/// Those whose agent can be had, each on a runtime of its own. The network plugins are the same for all.
+async fn join_all(cluster: &Cluster, dir: &Path) -> Result<Vec<Contender>> {
+    let mut contenders = Vec::new();
+    for ((name, program), number) in agents()?.into_iter().zip(2..) {
+        let dir = folder(dir, name)?;
+        let containerd = Containerd::start(Kind::V2, &dir, number).await?;
+        let options = cluster.options(name, &containerd, json!({}))?;
+        let agent = start(name, &program, &dir, options).await?;
+        cluster.wait_node_ready(name, true, Duration::from_secs(60)).await?;
+        contenders.push(Contender::new(name, agent, containerd));
+    }
+    Ok(contenders)
 }
 
-async fn kubelet(cluster: &Cluster, dir: &std::path::Path) -> Result<Contender> {
-    let dir = folder(dir, "kubelet")?;
-    let containerd = Containerd::start(Kind::V2, &dir, 3).await?;
-    let options = cluster.options("kubelet", &containerd, json!({}))?;
-    let agent = Agent::start_program(&Part::Kubelet.program()?, &dir, options).await?;
-    cluster.wait_node_ready("kubelet", true, Duration::from_secs(60)).await?;
-    Ok(Contender::new("kubelet", agent, containerd))
+/// The agents that are measured, by name.
+fn agents() -> Result<Vec<(&'static str, PathBuf)>> {
+    let mut agents = vec![(KEELSON, built::release_agent()?)];
+    agents.extend(built::earlier("keelson")?.map(|program| (EARLIER, program)));
+    match Part::Kubelet.program() {
+        Ok(program) => agents.push((KUBELET, program)),
+        Err(e) => println!("without a kubelet: {e:#}"),
+    }
+    Ok(agents)
+}
+
+async fn start(name: &str, program: &Path, dir: &Path, options: Options) -> Result<Agent> {
+    match name {
+        KUBELET => Agent::start_program(program, dir, options).await,
+        _ => Agent::start_keelson(program, dir, options).await,
+    }
 }

@@ -1,4 +1,4 @@
-//! When pods became Ready and when they were gone, as a watch on the real apiserver tells it.
+//! When pods became Ready and when they were gone, as a watch on the real apiserver reports it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,14 +32,14 @@ pub enum Moment {
 impl Watch {
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let this = Self { seen: Arc::default(), news: Arc::default() };
-        let (api, told) = (cluster.pods().api, this.clone());
+        let (api, record) = (cluster.pods().api, this.clone());
         tokio::spawn(async move {
             loop {
-                // A watch ends after some minutes; what it told before is remembered, so starting at any version will do.
+                // A watch ends after some minutes; what it reported before is remembered, so starting at any version will do.
                 let Ok(stream) = api.watch(&WatchParams::default().timeout(290), "0").await else { continue };
                 let mut stream = std::pin::pin!(stream);
                 while let Some(Ok(event)) = stream.next().await {
-                    told.take(event);
+                    record.take(event);
                 }
             }
         });

@@ -28,7 +28,7 @@ pub async fn say(stream: &mut (impl AsyncWrite + Unpin), text: &[u8]) -> Result<
 }
 
 /// The next that the command writes.
-pub async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>> {
+pub async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>> {
     loop {
         let (kind, length) = (stream.read_u8().await?, stream.read_u8().await?);
         if length > 125 {

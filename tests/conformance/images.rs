@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use keelson_tests::images::{Archive, Layer, pause_layer};
+use keelson_tests::certs::Authority;
+use keelson_tests::images::{Archive, Layer, LayerBuilder, pause_layer};
 use keelson_tests::parts::Part;
 use serde_json::json;
 use tokio::process::Command;
@@ -12,30 +13,34 @@ use crate::tool;
 
 /// Packs what `e2e.test --list-images` names and has a stand-in into `dir/suite-images.tar`.
 pub async fn pack(dir: &Path) -> Result<PathBuf> {
-    let rootfs = std::fs::read(Part::E2eRootfs.dir()?.join("rootfs.tar"))?;
-    let mut shell = Layer::default();
-    // bash hands on variables whose names have dashes, as the shells of the real images do; dash does not.
-    shell.directory("bin", 0o755)?.file("bin/sh", &bash()?, 0o755)?;
-    let mut agnhost = Layer::default();
-    let program = std::fs::read(tool("agnhost")?)?;
-    agnhost.file("agnhost", &program, 0o755)?.link("agnhost-2", "agnhost")?;
-    agnhost.directory("usr/bin", 0o755)?.file("usr/bin/sh", &bash()?, 0o755)?;
-    let mut privileges = Layer::default();
+    let rootfs = Layer::from_tar(&mut std::fs::File::open(Part::E2eRootfs.dir()?.join("rootfs.tar"))?, dir)?;
+    let mut shell = LayerBuilder::new_in(dir)?;
+    // By name it is bash, which hands on variables whose names have dashes, as the real images' shell does and Debian's busybox
+    // does not. /bin/sh stays busybox's own, whose words the suite compares.
+    shell.directory("usr/bin", 0o755)?.file("usr/bin/sh", &bash()?, 0o755)?;
+    let agnhost = agnhost(dir)?;
+    let mut privileges = LayerBuilder::new_in(dir)?;
     let path = "usr/local/bin/nnp";
     privileges.directory("usr/local/bin", 0o755)?.file(path, &std::fs::read(tool("nonewprivs")?)?, 0o6755)?;
-    let (agnhost, privileges) = (agnhost.done()?, privileges.done()?);
-    let busybox = keelson_tests::images::busybox_layer()?;
-    let (shell, pause) = (shell.done()?, pause_layer()?);
+    let (nautilus, kitten) = (picture(dir, "nautilus")?, picture(dir, "kitten")?);
+    let privileges = privileges.finish()?;
+    let busybox = keelson_tests::images::busybox_layer(dir)?;
+    let (shell, pause) = (shell.finish()?, pause_layer(dir)?);
 
+    let web = json!({"Entrypoint": ["/agnhost"], "Cmd": ["test-webserver"]});
     let mut archive = Archive::default();
     for name in named().await? {
-        let config_and_layers: (serde_json::Value, Vec<&[u8]>) = match short(&name) {
+        let config_and_layers: (serde_json::Value, Vec<&Layer>) = match short(&name) {
             "agnhost" => (json!({"Entrypoint": ["/agnhost"], "Cmd": ["pause"]}), vec![&rootfs, &agnhost]),
             "busybox" => (json!({"Cmd": ["sh"]}), vec![&busybox, &shell]),
+            "glibc-dns-testing" => (json!({"Cmd": ["bash"]}), vec![&rootfs]),
+            "kitten" => (web.clone(), vec![&rootfs, &agnhost, &kitten]),
+            "nautilus" => (web.clone(), vec![&rootfs, &agnhost, &nautilus]),
             "nginx" | "nginx-new" => (json!({"Cmd": ["nginx", "-g", "daemon off;"]}), vec![&rootfs]),
             "nonroot" => (json!({"Cmd": ["sh"], "User": "1234"}), vec![&busybox, &shell]),
             "nonewprivs" => (json!({"Cmd": ["nnp"]}), vec![&busybox, &shell, &privileges]),
             "pause" => (json!({"Entrypoint": ["/pause"], "User": "65535:65535"}), vec![&pause]),
+            "perl" => (json!({"Cmd": ["perl", "-de0"]}), vec![&rootfs]),
             _ => continue,
         };
         let (config, layers) = config_and_layers;
@@ -44,6 +49,34 @@ pub async fn pack(dir: &Path) -> Result<PathBuf> {
     let path = dir.join("suite-images.tar");
     archive.write(&path)?;
     Ok(path)
+}
+
+/// The suite's program with the files that its tests find beside it: a certificate for localhost, a directory for uploads, and
+/// a user who is in a group of the image's own.
+fn agnhost(dir: &Path) -> Result<Layer> {
+    let program = std::fs::read(tool("agnhost")?)?;
+    let pair = Authority::new(dir)?.pair("localhost", "localhost", &[], &["localhost", "127.0.0.1"])?;
+    let mut layer = LayerBuilder::new_in(dir)?;
+    layer.file("agnhost", &program, 0o755)?.link("agnhost-2", "agnhost")?.directory("uploads", 0o755)?;
+    layer.host_file("localhost.crt", &pair.cert, Some(0o644))?;
+    layer.host_file("localhost.key", &pair.key, Some(0o644))?;
+    layer.directory("usr/bin", 0o755)?.file("usr/bin/sh", &bash()?, 0o755)?;
+    layer.file("etc/passwd", USERS.as_bytes(), 0o644)?.file("etc/group", GROUPS.as_bytes(), 0o644)?;
+    Ok(layer.finish()?)
+}
+
+const USERS: &str = "root:x:0:0:root:/root:/bin/bash\n\
+    user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n\
+    nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUPS: &str = "root:x:0:\nuser-defined-in-image:x:1000:\n\
+    group-defined-in-image:x:50000:user-defined-in-image\nnogroup:x:65534:\n";
+
+/// What the two images of the update demo serve: the name of a picture. Nothing looks at the picture itself.
+fn picture(dir: &Path, name: &str) -> Result<Layer> {
+    let mut layer = LayerBuilder::new_in(dir)?;
+    let image = json!({"image": format!("{name}.jpg")}).to_string();
+    layer.file("data.json", image.as_bytes(), 0o644)?.file(&format!("{name}.jpg"), b"", 0o644)?;
+    Ok(layer.finish()?)
 }
 
 async fn named() -> Result<Vec<String>> {

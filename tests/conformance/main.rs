@@ -59,7 +59,7 @@ async fn body(suite: &mut Suite) -> Result<()> {
     print!("{}", report::table(&results));
     println!("logs: {}", out.display());
     ran?;
-    ensure!(!results.is_empty(), "no test has the words of FOCUS in its name, or SKIP leaves none");
+    ensure!(!results.is_empty(), "no test matches FOCUS, or SKIP leaves none");
     let failed = results.iter().filter(|r| !r.passed).count();
     suite.tally(results.len() - failed, failed);
     Ok(())
@@ -69,7 +69,7 @@ async fn run_suite(cluster: &Cluster, out: &Path) -> Result<()> {
     let tools = Part::E2eSuite.dir()?;
     let _ = std::fs::remove_file(out.join("report.json"));
     let log = std::fs::File::create(out.join("suite.log"))?;
-    println!("running; {} has the suite's own words", out.join("suite.log").display());
+    println!("running; {} has the suite's own output", out.join("suite.log").display());
     let mut suite = Command::new(tools.join("ginkgo"));
     suite
         .arg(format!("--procs={}", setting("AT_ONCE", AT_ONCE)))
@@ -92,7 +92,7 @@ async fn run_suite(cluster: &Cluster, out: &Path) -> Result<()> {
     loop {
         match tokio::time::timeout(Duration::from_secs(60), child.wait()).await {
             Err(_) => println!("still running after {} s", began.elapsed().as_secs()),
-            // A failed test is told by the table; this is for a suite that did not get that far.
+            // A failed test is in the table; this is for a suite that did not get that far.
             Ok(status) if status.as_ref().is_ok_and(|s| s.code().is_some()) => return Ok(()),
             Ok(status) => bail!("the suite ended early: {:?}", status?),
         }

@@ -31,12 +31,12 @@ fn outcome(spec: &Value) -> Option<Outcome> {
     if spec["LeafNodeType"] != "It" || matches!(state, "skipped" | "pending") {
         return None;
     }
-    let mut words: Vec<&str> =
+    let mut names: Vec<&str> =
         spec["ContainerHierarchyTexts"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    words.push(spec["LeafNodeText"].as_str().unwrap_or_default());
+    names.push(spec["LeafNodeText"].as_str().unwrap_or_default());
     let why = spec["Failure"]["Message"].as_str().unwrap_or_default();
     Some(Outcome {
-        name: words.join(" "),
+        name: names.join(" "),
         passed: state == "passed",
         seconds: spec["RunTime"].as_f64().unwrap_or_default() / 1e9,
         why: why.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim().into(),

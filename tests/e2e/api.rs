@@ -22,7 +22,7 @@ use serde_json::json;
 /// How long one thing may take; ten times what it does.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The pod that most cases look at.
+/// The pod that most cases use.
 pub const POD: &str = "target";
 
 pub async fn body(suite: &mut Suite) -> Result<()> {

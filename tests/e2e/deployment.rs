@@ -30,7 +30,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     cluster.kubectl.apply(&deployment()).await?;
     let case = "thirty replicas become available, scaled to none nothing is left";
     suite.case(case, LIMIT * 3, in_peace(&cluster, &node)).await;
-    cluster.reset(&mut node).await;
+    cluster.reset(suite, &mut node).await;
     let seed =
         std::env::var("KEELSON_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(seed_of_the_day);
     println!("kill rounds with KEELSON_SEED={seed}");
@@ -41,7 +41,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     // Whatever came of that, the next case starts without the deployment's pods.
     scale(&cluster, 0).await?;
     let _ = all_gone(&cluster, &node).await;
-    cluster.reset(&mut node).await;
+    cluster.reset(suite, &mut node).await;
     let case = "killed again and again while pods with init containers come and go, likewise";
     suite.case(case, LIMIT * 4, pods_under_fire(&cluster, &mut node, &mut rounds)).await;
     Ok(())
@@ -230,7 +230,7 @@ async fn all_gone(cluster: &Cluster, node: &Node) -> Result<()> {
     leftovers::wait_clean(node, Duration::from_secs(30)).await
 }
 
-/// A small generator of numbers that can be told where to begin, so that a failed run can be run again.
+/// A small generator of numbers with a given seed, so that a failed run can be run again.
 struct Dice(u64);
 
 impl Dice {

@@ -27,6 +27,11 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     suite.case(case, LIMIT * 2, bad_patches(&dir(suite)?)).await;
     let case = "away at the start and for a while, the apiserver is caught up with";
     suite.case(case, LIMIT * 2, comes_and_goes(&dir(suite)?)).await;
+    let case =
+        "no pod is refused before the node object was read, and the runtime is told the ranges of pods";
+    suite.case(case, LIMIT * 2, node_object(&dir(suite)?)).await;
+    let case = "recursive read-only is judged by the handler of the pod's RuntimeClass";
+    suite.case(case, LIMIT * 2, handlers(&dir(suite)?)).await;
     let case = "one pod whose sandbox cannot be made holds up no other";
     suite.case(case, LIMIT * 2, one_pod_hangs(&dir(suite)?)).await;
     let case = "a sandbox that was made without an answer is adopted";
@@ -35,6 +40,8 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     suite.case(case, LIMIT * 3, lies(&dir(suite)?)).await;
     let case = "an event stream that is cut is opened again";
     suite.case(case, LIMIT * 2, cut_events(&dir(suite)?)).await;
+    let case = "tokens that cannot be renewed cost the runtime nothing and the log a line each";
+    suite.case(case, LIMIT * 4, tokens_not_renewed(&dir(suite)?)).await;
     Ok(())
 }
 
@@ -122,7 +129,7 @@ async fn bad_watches(dir: &Path) -> Result<()> {
         stage.bind(&name);
         stage.wait_ready(&name).await.with_context(|| format!("after {shown}"))?;
     }
-    // While its watch is closed a pod goes and the history with it: only a new list can tell.
+    // While its watch is closed a pod goes and the history with it: only a new list can show it.
     stage.api.fault("watch", "pods", 2, ApiFault::Status(503));
     stage.api.close_watches();
     stage.api.remove("pods", "default", "pod-0");
@@ -176,6 +183,60 @@ async fn comes_and_goes(dir: &Path) -> Result<()> {
     until_true("what went meanwhile is gone", LIMIT, async || Ok(stage.cri.sandbox_ids().len() == 1)).await
 }
 
+async fn node_object(dir: &Path) -> Result<()> {
+    let stage = Stage::set(dir).await?;
+    let change = async |change: fn(&mut Value)| {
+        let registered = async || Ok(stage.api.get("nodes", "", "node"));
+        let mut node = keelson_tests::wait::until("the node is registered", LIMIT, registered).await?;
+        change(&mut node);
+        stage.api.put("nodes", &node);
+        anyhow::Ok(())
+    };
+    change(|node| node["spec"]["podCIDRs"] = json!(["10.1.2.0/24", "fd00:1::/64"])).await?;
+    until_true("the runtime knows the ranges", LIMIT, async || {
+        Ok(stage.cri.pod_ranges() == "10.1.2.0/24,fd00:1::/64")
+    })
+    .await?;
+    stage.api.fault("get", "nodes", 1, ApiFault::Status(500));
+    let mut choosy = quiet("choosy");
+    choosy["spec"]["nodeSelector"] = json!({"disk": "fast"});
+    stage.api.put("pods", &choosy);
+    stage.api.until(|api| api.requests("get", "nodes") > 0).await;
+    change(|node| node["metadata"]["labels"]["disk"] = json!("fast")).await?;
+    stage.wait_ready("choosy").await
+}
+
+async fn handlers(dir: &Path) -> Result<()> {
+    let stage = Stage::set(dir).await?;
+    stage.cri.add_handler("", false);
+    stage.cri.add_handler("able", true);
+    stage.api.put("runtimeclasses", &json!({"metadata": {"name": "careful"}, "handler": "able"}));
+    stage
+        .api
+        .until(|api| {
+            let node = api.get("nodes", "", "node").unwrap_or_default();
+            node["status"]["runtimeHandlers"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|h| h["name"] == "able"))
+        })
+        .await;
+    let mut pod = quiet("careful");
+    pod["spec"]["runtimeClassName"] = json!("careful");
+    pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data", "readOnly": true, "recursiveReadOnly": "Enabled"}]);
+    stage.api.put("pods", &pod);
+    stage.wait_ready("careful").await?;
+    let id = stage.cri.container_ids("main").pop().context("no container")?;
+    let config = stage.cri.container_config(&id).context("no configuration")?;
+    let mount = config.mounts.iter().find(|m| m.container_path == "/data").context("no mount")?;
+    ensure!(mount.recursive_read_only, "it is mounted as {mount:?}");
+    let shown = stage.api.get("pods", "default", "careful").unwrap_or_default();
+    let shown = &shown["status"]["containerStatuses"][0]["volumeMounts"][0]["recursiveReadOnly"];
+    ensure!(shown == "Enabled", "the status shows {shown}");
+    Ok(())
+}
+
 async fn one_pod_hangs(dir: &Path) -> Result<()> {
     let stage = Stage::set(dir).await?;
     stage.bind("before");
@@ -227,7 +288,7 @@ async fn lies(dir: &Path) -> Result<()> {
         until_true(&format!("{rpc:?} lied"), LIMIT, async || Ok(stage.cri.calls(rpc) > before)).await?;
         stage.agent.check_alive()?;
         stage.cri.clear();
-        stage.wait_ready(&name).await.with_context(|| format!("after {rpc:?} told {lie:?}"))?;
+        stage.wait_ready(&name).await.with_context(|| format!("after {rpc:?} answered {lie:?}"))?;
     }
     let outside = dir.parent().context("no parent")?;
     ensure!(!outside.join("escape").exists(), "a hostile uid left its directory");
@@ -264,5 +325,50 @@ async fn cut_events(dir: &Path) -> Result<()> {
     stage.cri.restart()?;
     stage.bind("after-restart");
     stage.wait_ready("after-restart").await?;
+    stage.agent.check_alive()
+}
+
+/// Thirty pods whose tokens are due as soon as they are there, as on a node whose clock is ahead, and an apiserver that
+/// renews none of them.
+async fn tokens_not_renewed(dir: &Path) -> Result<()> {
+    const PODS: usize = 30;
+    let mut stage = Stage::set(dir).await?;
+    stage.api.tokens_of_an_earlier_hour();
+    let name = |n: usize| format!("pod-{n}");
+    for n in 0..PODS {
+        let mut with_token = quiet(&name(n));
+        with_token["spec"]["volumes"] = json!([{"name": "token", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}]}}]);
+        stage.api.put("pods", &with_token);
+    }
+    for n in 0..PODS {
+        stage.wait_ready(&name(n)).await?;
+    }
+    stage.api.fault("create", "serviceaccounts/token", usize::MAX, ApiFault::Status(503));
+    let requests = || stage.api.requests("create", "serviceaccounts/token");
+    let asked = requests();
+    // The first round lets what comes with a pod's start pass. Then each is tried again, at growing intervals.
+    let tried = async |rounds: usize| {
+        until_true("renewals are tried again", LIMIT * 2, async || Ok(requests() >= asked + rounds * PODS))
+            .await
+    };
+    tried(1).await?;
+    let calls = || {
+        let watched = [Rpc::ListPodSandbox, Rpc::ListContainers, Rpc::PodSandboxStatus, Rpc::ContainerStatus];
+        watched.map(|rpc| stage.cri.calls(rpc))
+    };
+    let before = calls();
+    tried(3).await?;
+    let after = calls();
+    let observed: usize = after.iter().zip(before).map(|(after, before)| after - before).sum();
+    ensure!(
+        observed < PODS,
+        "pods to which nothing happened were looked at: {before:?}, then {after:?} calls"
+    );
+    let log = stage.agent.log();
+    let lines = log.lines().filter(|line| line.contains("token not renewed")).count();
+    ensure!((1..=PODS).contains(&lines), "{lines} lines about {PODS} tokens");
+    ensure!((0..PODS).all(|n| stage.ready(&name(n))), "a pod is not ready any more");
+    stage.api.clear_faults();
     stage.agent.check_alive()
 }

@@ -1,8 +1,10 @@
 //! What a pod can ask for, one by one, on one node: images, volumes and environment, probes and hooks, restarts, identity
 //! and limits.
 
+mod hostile;
 mod images;
 mod limits;
+mod node;
 mod probes;
 mod restarts;
 mod volumes;
@@ -13,7 +15,7 @@ use anyhow::{Context, Result};
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
-use keelson_tests::registry::Registry;
+use keelson_tests::registry::{self, Registry};
 use keelson_tests::suite::Suite;
 use serde_json::json;
 
@@ -27,12 +29,15 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     probes::run(suite, &cluster, &mut node).await;
     restarts::run(suite, &cluster, &mut node).await;
     limits::run(suite, &cluster, &mut node).await;
-    if Registry::is_installed() {
-        let registry = Registry::start(suite.dir()).await?;
-        node.containerd.trust_registry(registry.host())?;
-        images::run(suite, &cluster, &mut node, &registry).await;
-    } else {
-        suite.leave_out("images from a registry", "docker-registry is not installed");
+    node::run(suite, &cluster, &mut node).await;
+    hostile::run(suite, &cluster, &mut node).await;
+    match keelson_require::program(registry::PROGRAM) {
+        Ok(_) => {
+            let server = Registry::start(suite.dir()).await?;
+            node.containerd.trust_registry(server.host())?;
+            images::run(suite, &cluster, &mut node, &server).await;
+        }
+        Err(missing) => suite.leave_out("images from a registry", &missing),
     }
     node.agent.check_alive()
 }

@@ -1,6 +1,6 @@
 //! A whole machine: the systemd units of the agent and of the overlay, cgroup v2 with the systemd driver, a static pod that
 //! is Ready, and Ready again after a reboot, on the network that the overlay wrote for the runtime; what cgroup v2 and the
-//! journal tell through the node's API.
+//! journal report through the node's API.
 
 use std::path::Path;
 use std::time::Duration;
@@ -59,9 +59,9 @@ async fn reboot(dir: &Path) -> Result<()> {
     summary(answer(&said, "summary")?)?;
     metrics(answer(&said, "cadvisor")?)?;
     let journal = answer(&said, "journal")?;
-    ensure!(journal.contains("machine keelson["), "the journal of the agent's unit was told as\n{journal}");
+    ensure!(journal.contains("machine keelson["), "the journal of the agent's unit was shown as\n{journal}");
     let few = answer(&said, "two-lines")?;
-    ensure!(few.lines().count() == 2, "two lines of the journal were told as\n{few}");
+    ensure!(few.lines().count() == 2, "two lines of the journal were shown as\n{few}");
     let again = machine.boot(CHECK, LIMIT).await?;
     ensure!(again.contains("all is well"), "after the reboot it said\n{again}");
     Ok(())
@@ -127,15 +127,15 @@ authorization: {mode: AlwaysAllow}
 enableSystemLogQuery: true
 ";
 
-/// What only cgroup v2 and the journal can tell, asked over the node's API.
+/// What only cgroup v2 and the journal can report, asked over the node's API.
 const ASK: &str = r#"
 ask() { curl -sS --fail-with-body --max-time 60 -k --cert /host/caller.crt --key /host/caller.key "https://127.0.0.1:10250$1" || fail "$1"; }
-tell() { printf '<%s>\n' "$1"; ask "$2"; printf '</%s>\n' "$1"; }
+show() { printf '<%s>\n' "$1"; ask "$2"; printf '</%s>\n' "$1"; }
 ask /stats/summary >/dev/null
-tell summary /stats/summary
-tell cadvisor /metrics/cadvisor
-tell journal '/logs/?query=keelson&boot=0'
-tell two-lines '/logs/?query=keelson&tailLines=2'
+show summary /stats/summary
+show cadvisor /metrics/cadvisor
+show journal '/logs/?query=keelson&boot=0'
+show two-lines '/logs/?query=keelson&tailLines=2'
 "#;
 
 const CONTAINERD: &str = r#"version = 2
@@ -198,7 +198,7 @@ slice=$(find /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice -maxdepth 1 
 find "$slice" -name 'cri-containerd-*.scope' | grep -q . || fail "no container in $slice"
 [ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"
 keelson pods | grep -q ' 10\.88\.' || fail "the pod's address is not of the overlay's subnet"
-keelson overlay status | grep -q '^this host   10\.88\.' || fail "the overlay tells no subnet: $(keelson overlay status 2>&1)"
+keelson overlay status | grep -q '^this host   10\.88\.' || fail "the overlay shows no subnet: $(keelson overlay status 2>&1)"
 systemctl kill -s KILL keelson-overlay
 n=0; until [ "$(systemctl show -p NRestarts --value keelson-overlay)" = 1 ] && systemctl is-active -q keelson-overlay; do
   n=$((n + 1)); [ $n -lt 100 ] || fail "the overlay was killed and is not back"; sleep 0.2; done

@@ -8,6 +8,7 @@ mod kube;
 mod lifetimes;
 mod scale;
 mod secure;
+mod slow_etcd;
 mod streams;
 mod trouble;
 
@@ -19,6 +20,7 @@ use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::{ControlPlane, Extent};
 use keelson_tests::hosts::{self, Host, Pod};
+use keelson_tests::parts::Part;
 use keelson_tests::suite::{Suite, folder};
 use serde_json::json;
 
@@ -38,20 +40,29 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     suite
         .case("etcd away, and a host that starts without it", LIMIT, lifetimes::etcd_away(&etcd, &mut trio))
         .await;
+    suite
+        .case(
+            "a registration that etcd answers too late is kept",
+            LIMIT,
+            slow_etcd::slow_write(&etcd, &mut trio),
+        )
+        .await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("killed under a stream by {backend}");
         suite.case(&name, LIMIT, streams::killed(&etcd, &mut trio, backend)).await;
     }
     suite
         .case(
-            "what is wrong is told, and strangers are not heard",
+            "what is wrong is reported, and strangers are dropped",
             LIMIT * 2,
-            trouble::told(&etcd, &mut trio),
+            trouble::reported(&etcd, &mut trio),
         )
         .await;
     suite.case("udp stands in for a filtered tunnel", LIMIT, trouble::falls_back(&etcd, &mut trio)).await;
     suite.case("both families of a peer are probed", LIMIT, trouble::both_families(&etcd, &mut trio)).await;
-    suite.case("another network configuration is told of", LIMIT, etcd::reconfigured(&etcd, &mut trio)).await;
+    suite
+        .case("another network configuration is reported", LIMIT, etcd::reconfigured(&etcd, &mut trio))
+        .await;
     let secure = folder(&dir, "secure-etcd")?;
     suite
         .case(
@@ -74,12 +85,12 @@ pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
     hosts::lay_wire().await?;
     let etcd = etcd::Etcd::start(&folder(&dir, "own-etcd")?).await?;
     let mut trio = Trio::plug_in(&dir).await?;
-    let has_flanneld = keelson_tests::parts::Part::Flanneld.is_there();
+    let flanneld = Part::Flanneld.available();
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from etcd by {backend}");
-        match has_flanneld {
-            true => suite.case(&name, LIMIT, flanneld::by_etcd(&etcd, &mut trio, backend)).await,
-            false => suite.leave_out(&name, "flanneld is not there"),
+        match &flanneld {
+            Ok(()) => suite.case(&name, LIMIT, flanneld::by_etcd(&etcd, &mut trio, backend)).await,
+            Err(missing) => suite.leave_out(&name, missing),
         }
     }
     let plane = ControlPlane::start(&dir, Extent::WithoutScheduler).await?;
@@ -90,9 +101,9 @@ pub async fn beside_flanneld(suite: &mut Suite) -> Result<()> {
     suite.case("a host moves, with leases from Kubernetes", LIMIT, kube::moves(&cluster, &mut trio)).await;
     for backend in ["vxlan", "host-gw", "udp"] {
         let name = format!("beside flanneld with leases from Kubernetes by {backend}");
-        match has_flanneld {
-            true => suite.case(&name, LIMIT, flanneld::by_kube(&cluster, &mut trio, backend)).await,
-            false => suite.leave_out(&name, "flanneld is not there"),
+        match &flanneld {
+            Ok(()) => suite.case(&name, LIMIT, flanneld::by_kube(&cluster, &mut trio, backend)).await,
+            Err(missing) => suite.leave_out(&name, missing),
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! A pod's whole life on both generations of the runtime: the distribution's containerd, which has to be asked again and
-//! again what runs, and 2.x, which tells.
+//! again what runs, and 2.x, which sends events.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
+use keelson_tests::isolation::NODE_IP;
 use keelson_tests::pods::{Pods, SLEEP, condition, ip, is_ready, phase, pod, restarts, shell, sleeper, uid};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::{until, until_true};
@@ -24,25 +25,28 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         let titled = |what: &str| format!("{name}: {what}");
         let case = titled("two init and two main containers: Ready, deleted, gone");
         suite.case(&case, LIMIT * 2, init_and_main(&cluster, &node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
+        let case = titled("a host port leads to the pod while it lives");
+        suite.case(&case, LIMIT, host_port(&cluster, &node)).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("a container that ends comes back under Always, not under Never");
         suite.case(&case, LIMIT, restart_policies(&cluster, &node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("a sandbox that dies is made again");
         suite.case(&case, LIMIT, sandbox_dies(&cluster, &node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("TERM comes first and the grace period is kept");
         suite.case(&case, LIMIT, grace(&cluster, &node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("a killed agent restarts no container and says at once what is");
         suite.case(&case, LIMIT, killed_agent(&cluster, &mut node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("a pod deleted or replaced while the agent is away is cleaned up");
         suite.case(&case, LIMIT * 2, changed_while_away(&cluster, &mut node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         let case = titled("an agent that is asked to end leaves its pods running");
         suite.case(&case, LIMIT, clean_shutdown(&cluster, &mut node)).await;
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         node.agent.stop().await?;
     }
     Ok(())
@@ -93,6 +97,24 @@ async fn init_and_main(cluster: &Cluster, node: &Node) -> Result<()> {
 
     kubectl.run(&["delete", "pod", name, "--wait=true", "--timeout=30s"]).await?;
     leftovers::wait_clean(node, Duration::from_secs(20)).await
+}
+
+/// The runtime hands the mapping to the CNI plugins, each generation in its own spelling.
+async fn host_port(cluster: &Cluster, node: &Node) -> Result<()> {
+    const PORT: u16 = 18080;
+    let pods = cluster.pods();
+    let mut web = shell("web", &format!("echo here >/www/page && httpd -p 8080 -h /www; {SLEEP}"));
+    web["ports"] = json!([{"containerPort": 8080, "hostPort": PORT}]);
+    web["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+    pods.create(pod("web", node.agent.node(), json!([web]))).await?;
+    pods.wait_ready("web", LIMIT).await?;
+    let page = fetch(NODE_IP, PORT, "/page").await.context("by the host's address")?;
+    ensure!(page.ends_with("here\n"), "the page is {page:?}");
+    pods.delete("web", LIMIT).await?;
+    leftovers::wait_clean(node, Duration::from_secs(20)).await?;
+    let late = tokio::net::TcpStream::connect((NODE_IP, PORT)).await;
+    ensure!(late.is_err(), "the port still leads somewhere");
+    Ok(())
 }
 
 fn with_shared(mut container: serde_json::Value) -> serde_json::Value {
@@ -184,7 +206,7 @@ async fn sandbox_dies(cluster: &Cluster, node: &Node) -> Result<()> {
 async fn grace(cluster: &Cluster, node: &Node) -> Result<()> {
     let pods = cluster.pods();
     // The goodbye takes a second; a process that were killed at once would not get to write it.
-    let line = "trap 'sleep 1; echo goodbye >/out/word; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let line = "trap 'sleep 1; echo goodbye >/out/last; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
     let out = node.agent.root_dir().join("grace-out");
     std::fs::create_dir_all(&out)?;
     let mut container = shell("main", line);
@@ -199,7 +221,7 @@ async fn grace(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.wait_ready("polite", LIMIT).await?;
     pods.wait_ready("stubborn", LIMIT).await?;
     pods.delete("polite", Duration::from_secs(15)).await?;
-    ensure!(std::fs::read_to_string(out.join("word"))?.trim() == "goodbye");
+    ensure!(std::fs::read_to_string(out.join("last"))?.trim() == "goodbye");
     pods.delete("stubborn", Duration::from_secs(15))
         .await
         .context("SIGKILL did not follow after the grace of 2 s")?;
@@ -214,7 +236,7 @@ async fn killed_agent(cluster: &Cluster, node: &mut Node) -> Result<()> {
     pods.wait_ready(name, LIMIT).await?;
     let before = node.runtime.containers_of(name).await?;
     node.agent.kill()?;
-    // One container dies while nobody looks; the other one must not be touched.
+    // One container dies while no agent observes it; the other one must not be touched.
     node.runtime.stop_container(&before[1].id).await?;
     node.agent.restart().await?;
     pods.wait(name, "b was restarted", LIMIT, |p| {
@@ -268,6 +290,13 @@ async fn clean_shutdown(cluster: &Cluster, node: &mut Node) -> Result<()> {
     ensure!(status.success(), "the agent ended with {status}");
     ensure!(node.runtime.containers_of(name).await? == before, "stopping the agent touched the pod");
     node.agent.restart().await?;
+    // Before its pods have a worker each, an agent could not touch any.
+    until_true("the new agent supervises the pod", LIMIT, async || {
+        let table = node.agent.pods().await?;
+        ensure!(table.iter().any(|row| row["name"] == name && row["ready"] == true), "it shows {table:?}");
+        Ok(true)
+    })
+    .await?;
     ensure!(node.runtime.containers_of(name).await? == before, "starting the agent touched the pod");
     pods.delete(name, LIMIT).await?;
     leftovers::wait_clean(node, Duration::from_secs(20)).await

@@ -9,6 +9,7 @@ use keelson_tests::control_plane::Extent;
 use keelson_tests::leftovers;
 use keelson_tests::pods::{pod, sleeper};
 use keelson_tests::suite::Suite;
+use keelson_tests::wait::until_true;
 use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -20,10 +21,16 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         let mut node = cluster.join(name, number, kind, json!({"runtimeRequestTimeout": "15s"})).await?;
         cluster.pods().create(pod("steady", name, json!([sleeper("main")]))).await?;
         cluster.pods().wait_ready("steady", LIMIT).await?;
-        let case = format!("{name}: stopped and started again");
-        suite.case(&case, LIMIT * 3, stopped(&cluster, &mut node)).await;
-        let case = format!("{name}: hung and woken");
-        suite.case(&case, LIMIT * 3, hung(&cluster, &mut node)).await;
+        let case = format!("{name}: restarted, and the node stays Ready");
+        suite.case(&case, LIMIT * 3, restarted(&cluster, &mut node)).await;
+        // Half a minute each until the node gives it up, so one for each generation.
+        if kind == Kind::V2 {
+            let case = format!("{name}: hung and woken");
+            suite.case(&case, LIMIT * 3, hung(&cluster, &mut node)).await;
+        } else {
+            let case = format!("{name}: stopped and started again");
+            suite.case(&case, LIMIT * 3, stopped(&cluster, &mut node)).await;
+        }
         let case = format!("{name}: without a network for pods");
         suite.case(&case, LIMIT * 3, network_missing(&cluster, &mut node)).await;
         let case = format!("{name}: not there when the agent starts");
@@ -33,6 +40,29 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         node.agent.stop().await?;
     }
     Ok(())
+}
+
+/// A runtime that is away for a moment is no reason to mark every pod of the node as not ready.
+async fn restarted(cluster: &Cluster, node: &mut Node) -> Result<()> {
+    let steady = Steady::of(node).await?;
+    let before = cluster.wait_node_ready(node.agent.node(), true, LIMIT).await?;
+    node.containerd.stop().await?;
+    logged(node, "the runtime did not answer").await?;
+    node.containerd.launch().await?;
+    node.reconnect().await?;
+    logged(node, "the runtime answers again").await?;
+    recovered(cluster, node, &steady).await?;
+    let after = cluster.wait_node_ready(node.agent.node(), true, LIMIT).await?;
+    ensure!(
+        after.last_transition_time == before.last_transition_time,
+        "the node was not ready in between: {before:?}, {after:?}"
+    );
+    Ok(())
+}
+
+async fn logged(node: &Node, words: &str) -> Result<()> {
+    until_true(&format!("the agent says: {words}"), LIMIT, async || Ok(node.agent.log().contains(words)))
+        .await
 }
 
 async fn stopped(cluster: &Cluster, node: &mut Node) -> Result<()> {
@@ -59,8 +89,17 @@ async fn network_missing(cluster: &Cluster, node: &mut Node) -> Result<()> {
     let steady = Steady::of(node).await?;
     let conf = node.containerd.network().take_away()?;
     let said = not_ready(cluster, node, "network").await;
+    let pods = cluster.pods();
+    pods.create(pod("early", node.agent.node(), json!([sleeper("main")]))).await?;
+    let told = until_true("the pod's events say what it waits for", LIMIT, async || {
+        Ok(pods.event_reasons("early").await?.iter().any(|r| r == "NetworkNotReady"))
+    })
+    .await;
     node.containerd.network().write(&conf)?;
     said?;
+    told?;
+    pods.wait_ready("early", LIMIT).await?;
+    pods.delete("early", LIMIT).await?;
     recovered(cluster, node, &steady).await
 }
 
@@ -82,10 +121,7 @@ async fn not_ready(cluster: &Cluster, node: &mut Node, culprit: &str) -> Result<
     node.agent.check_alive()?;
     ensure!(condition.reason.as_deref() == Some("KubeletNotReady"), "the reason is {:?}", condition.reason);
     let message = condition.message.unwrap_or_default();
-    ensure!(
-        message.to_lowercase().contains(culprit),
-        "the message does not speak of the {culprit}: {message:?}"
-    );
+    ensure!(message.to_lowercase().contains(culprit), "the message does not name the {culprit}: {message:?}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Pods from the manifest directory: mirrored, edited, deleted; with the apiserver there, away, and coming back; and what
 //! nobody should have put there.
 
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,7 @@ use keelson_tests::control_plane::Extent;
 use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
 use keelson_tests::pods::{is_ready, uid};
 use keelson_tests::suite::Suite;
+use keelson_tests::terminal::Terminal;
 use keelson_tests::wait::{until, until_true};
 use keelson_tests::{leftovers, objects};
 use serde_json::json;
@@ -21,7 +23,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 pub async fn body(suite: &mut Suite) -> Result<()> {
     let dir = suite.dir().to_owned();
     let mut cluster = Cluster::start(&dir, Extent::WithoutScheduler).await?;
-    let mut node = cluster.join("node", 1, Kind::V2, json!({})).await?;
+    let mut node = cluster.join("node", 1, Kind::V2, json!({"fileCheckFrequency": "1s"})).await?;
     suite.case("mirrored, edited, deleted", LIMIT * 2, mirrored(&cluster, &node)).await;
     suite
         .case(
@@ -121,17 +123,92 @@ async fn bad_manifests(node: &Node) -> Result<()> {
         until_true(&format!("the log names {file}"), LIMIT, async || Ok(node.agent.log().contains(file)))
             .await?;
     }
-    let seen = node.runtime.containers().await?;
-    ensure!(seen.iter().all(|c| c.pod == "good-node"), "also running: {seen:?}");
-    ensure!(seen.iter().filter(|c| c.running).count() == 1, "one name, one pod: {seen:?}");
+    refused_are_listed(node, &["half.yaml", "service.yaml", "unknown.yaml", "huge.yaml", "good.yaml"])
+        .await?;
+    // The later file replaces the pod: between the two nothing of that name runs, and never both.
+    until_true("one name, one pod", LIMIT, async || {
+        let seen = node.runtime.containers().await?;
+        ensure!(seen.iter().all(|c| c.pod == "good-node"), "also running: {seen:?}");
+        let running = seen.iter().filter(|c| c.running).count();
+        ensure!(running < 2, "two of one name run: {seen:?}");
+        Ok(running == 1)
+    })
+    .await?;
     for (file, _) in bad {
         node.agent.remove_manifest(file)?;
     }
     node.agent.remove_manifest("zz-twin.yaml")?;
     running(node, "good-node").await?;
+    slowly_written(node).await?;
+    unreadable_directory(node).await?;
     std::fs::remove_dir(node.agent.manifests().join("directory.yaml"))?;
     node.agent.remove_manifest("good.yaml")?;
     leftovers::wait_clean(node, Duration::from_secs(20)).await
+}
+
+/// `keelson pods` has a line for each manifest that runs as no pod, with what is wrong in it.
+async fn refused_are_listed(node: &Node, files: &[&str]) -> Result<()> {
+    let rows = node.agent.pods().await?;
+    for file in files {
+        let row = rows.iter().find(|row| row["name"] == *file && row["phase"] == "Refused");
+        let reason = row.and_then(|row| row["reason"].as_str()).unwrap_or_default();
+        ensure!(reason.contains(file), "{file} is not among {rows:?}");
+    }
+    let unknown = rows.iter().find(|row| row["name"] == "unknown.yaml").context("unknown.yaml is missing")?;
+    let reason = unknown["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("line 7") && reason.contains("spec.colour"), "the reason is {reason:?}");
+
+    let mut command = tokio::process::Command::new(keelson_tests::built::agent()?);
+    command.arg("pods").arg("--socket").arg(node.agent.socket());
+    let mut terminal = Terminal::start(command, 24, 80)?;
+    let shown = terminal.rest(LIMIT).await?;
+    ensure!(shown.contains("service.yaml") && shown.contains('\u{2026}'), "the terminal shows {shown:?}");
+    let long = shown.lines().find(|line| line.trim_end().chars().count() > 80);
+    ensure!(long.is_none(), "a line is longer than the terminal: {long:?}");
+    Ok(())
+}
+
+/// A file whose writer takes its time is no manifest until it is closed, and nothing is said of it before.
+async fn slowly_written(node: &Node) -> Result<()> {
+    let text = manifest("slow", BUSYBOX);
+    let (first, rest) = text.split_at(text.len() / 2);
+    let mut writer = std::fs::File::create(node.agent.manifests().join("slow.yaml"))?;
+    writer.write_all(first.as_bytes())?;
+    // Another one is read meanwhile, so the directory was looked at.
+    node.agent.place_manifest("other.yaml", &manifest("other", BUSYBOX))?;
+    running(node, "other-node").await?;
+    ensure!(!node.agent.log().contains("slow.yaml"), "half of a manifest was read");
+    writer.write_all(rest.as_bytes())?;
+    drop(writer);
+    running(node, "slow-node").await?;
+    ensure!(!node.agent.log().contains("slow.yaml"), "half of a manifest was read");
+    node.agent.remove_manifest("slow.yaml")?;
+    node.agent.remove_manifest("other.yaml")
+}
+
+/// A directory that cannot be read says nothing about what should run.
+async fn unreadable_directory(node: &Node) -> Result<()> {
+    let before = running(node, "good-node").await?;
+    let (dir, aside) = (node.agent.manifests(), node.agent.manifests().with_extension("aside"));
+    std::fs::rename(&dir, &aside)?;
+    std::os::unix::fs::symlink(&dir, &dir)?;
+    until_true("the trouble is told of", LIMIT, async || {
+        let rows = node.agent.pods().await?;
+        Ok(rows.iter().any(|r| r["reason"].as_str().is_some_and(|r| r.contains("cannot be read"))))
+    })
+    .await?;
+    ensure!(running(node, "good-node").await? == before, "the pod was started again");
+    let rows = node.agent.pods().await?;
+    let good = rows.iter().find(|row| row["name"] == "good-node");
+    ensure!(good.is_some_and(|row| row["ready"] == true), "the pod is being stopped: {rows:?}");
+    std::fs::remove_file(&dir)?;
+    std::fs::rename(&aside, &dir)?;
+    until_true("the trouble is over", LIMIT, async || {
+        Ok(!node.agent.pods().await?.iter().any(|row| row["phase"] == "Refused"))
+    })
+    .await?;
+    ensure!(running(node, "good-node").await? == before, "the pod was started again");
+    Ok(())
 }
 
 async fn apiserver_away(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
@@ -141,7 +218,7 @@ async fn apiserver_away(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
     let before = running(node, "before-node").await?;
     cluster.plane.kill_apiserver()?;
 
-    // Started, edited and deleted without anybody to tell.
+    // Started, edited and deleted without an apiserver.
     node.agent.place_manifest("during.yaml", &manifest("during", BUSYBOX))?;
     let first = running(node, "during-node").await?;
     node.agent.place_manifest("during.yaml", &manifest("during", BUSYBOX_NEXT))?;
@@ -157,9 +234,22 @@ async fn apiserver_away(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
         Ok(node.runtime.sandboxes_of("brief-node").await?.is_empty())
     })
     .await?;
-    // An agent that starts now has never seen the apiserver.
+    // An agent that starts now has never seen the apiserver, nor the text that a pod was started from.
+    let second = running(node, "during-node").await?;
     node.agent.kill()?;
+    node.agent.place_manifest("during.yaml", &manifest("during", BUSYBOX))?;
     node.agent.restart().await?;
+    until_true(
+        "the edit made meanwhile is followed, and the old text's container is gone",
+        LIMIT,
+        async || {
+            let seen = node.runtime.containers_of("during-node").await?;
+            let runs: Vec<_> = seen.iter().filter(|c| c.running).collect();
+            ensure!(runs.len() < 2, "both run: {runs:?}");
+            Ok(runs.iter().any(|c| c.id != second))
+        },
+    )
+    .await?;
     node.agent.place_manifest("late.yaml", &manifest("late", BUSYBOX))?;
     running(node, "late-node").await?;
 
@@ -201,7 +291,11 @@ async fn standalone(node: &Node) -> Result<()> {
 fn as_json(name: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [keelson_tests::pods::sleeper("main")]},
+        "spec": {
+            "terminationGracePeriodSeconds": 1, "containers": [keelson_tests::pods::sleeper("main")],
+            // Labels that every node has, also one that nobody has registered.
+            "nodeSelector": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": "alone"},
+        },
     })
     .to_string()
 }

@@ -25,14 +25,13 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         suite.case(&titled("a summary adds up"), LIMIT, summary(&cluster, &node)).await;
         suite.case(&titled("metrics are what dashboards read"), LIMIT, metrics(&cluster, &node)).await;
         if kind == Kind::V2 {
-            if Part::MetricsServer.is_there() {
-                let dir = suite.dir().to_owned();
-                suite.case("kubectl top, by metrics-server", LIMIT * 3, top(&cluster, &node, &dir)).await;
-            } else {
-                suite.leave_out("kubectl top", "metrics-server is not there");
+            let (case, dir) = ("kubectl top, by metrics-server", suite.dir().to_owned());
+            match Part::MetricsServer.available() {
+                Ok(()) => suite.case(case, LIMIT * 3, top(&cluster, &node, &dir)).await,
+                Err(missing) => suite.leave_out(case, &missing),
             }
         }
-        cluster.reset(&mut node).await;
+        cluster.reset(suite, &mut node).await;
         node.agent.stop().await?;
     }
     Ok(())
@@ -63,7 +62,7 @@ async fn summary(cluster: &Cluster, node: &Node) -> Result<()> {
     let ask =
         async |path: &str| -> Result<Value> { Ok(serde_json::from_str(&get(cluster, node, path).await?)?) };
     ask("stats/summary").await?;
-    // The rate of the processor takes two looks, a second apart.
+    // The rate of the processor takes two samples, a second apart.
     let both = until("the busy container's rate is known", LIMIT, async || {
         let summary = ask("stats/summary").await?;
         let rate = summary.pointer("/pods/0/containers/0/cpu/usageNanoCores").and_then(Value::as_u64);

@@ -1,4 +1,4 @@
-//! A container runtime that runs nothing: it answers CRI on a unix socket from memory, and misbehaves when told to.
+//! A container runtime that runs nothing: it answers CRI on a unix socket from memory, and misbehaves on request.
 //!
 //! It lives on a thread of its own, so that stopping it ends every connection at once, as the death of a process would.
 
@@ -123,6 +123,16 @@ impl FakeCri {
         self.shared.world().add_image(name);
     }
 
+    /// Reports one more handler from now on.
+    pub fn add_handler(&self, name: &str, recursive_read_only_mounts: bool) {
+        self.shared.world().handlers.push((name.to_owned(), recursive_read_only_mounts));
+    }
+
+    /// What it was told last of pods' addresses.
+    pub fn pod_ranges(&self) -> String {
+        self.shared.world().pod_ranges.clone()
+    }
+
     pub fn images(&self) -> Vec<String> {
         self.shared.world().images.keys().cloned().collect()
     }
@@ -141,11 +151,6 @@ impl FakeCri {
     /// The container's process ends by itself. False when there is no such running container.
     pub fn exit_container(&self, id: &str, code: i32) -> bool {
         self.shared.world().exit_container(id, code, if code == 0 { "Completed" } else { "Error" })
-    }
-
-    /// The process that holds the sandbox dies; its containers go with it.
-    pub fn kill_sandbox(&self, id: &str) -> bool {
-        self.shared.world().stop_sandbox(id)
     }
 
     /// Ids in order of creation.

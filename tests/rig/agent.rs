@@ -40,6 +40,8 @@ pub struct Agent {
     daemon: Option<Daemon>,
     /// How often it was started; each start has its own log.
     starts: u32,
+    /// What it may take, from its next start on.
+    memory: Option<u64>,
 }
 
 impl Agent {
@@ -62,7 +64,8 @@ impl Agent {
         let _ = fs::remove_file(&notify_path);
         let notify = UnixDatagram::bind(&notify_path).context("cannot bind the notification socket")?;
         notify.set_nonblocking(true)?;
-        let mut agent = Self { options, dir, program: program.into(), notify, daemon: None, starts: 0 };
+        let mut agent =
+            Self { options, dir, program: program.into(), notify, daemon: None, starts: 0, memory: None };
         agent.prepare()?;
         agent.launch()?;
         agent.wait_ready().await?;
@@ -146,14 +149,28 @@ impl Agent {
             .arg(format!("--config={}", self.dir.join("config.yaml").display()))
             .arg(format!("--root-dir={}", self.root_dir().display()))
             .arg(format!("--hostname-override={}", self.options.node))
-            .arg(format!("--node-ip={}", isolation::NODE_IP))
             .args(&self.options.flags)
             .env("NOTIFY_SOCKET", self.dir.join("notify.sock"));
+        if !self.options.flags.iter().any(|flag| flag.starts_with("--node-ip=")) {
+            command.arg(format!("--node-ip={}", isolation::NODE_IP));
+        }
         if let Some(kubeconfig) = &self.options.kubeconfig {
             command.arg(format!("--kubeconfig={}", kubeconfig.display()));
         }
-        self.daemon = Some(Daemon::spawn("the agent", command, &self.log_file())?);
-        Ok(())
+        let daemon = self.daemon.insert(Daemon::spawn("the agent", command, &self.log_file())?);
+        match self.memory {
+            Some(bytes) => {
+                let name = format!("{}/limited-{}", isolation::cgroup_name(), self.options.node);
+                cgroups::limit_memory(&name, daemon.id(), bytes)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the agent may take from its next start on, all that the kernel keeps for it included; it is ended by the
+    /// kernel where it takes more. None: as much as there is.
+    pub fn limit_memory(&mut self, bytes: Option<u64>) {
+        self.memory = bytes;
     }
 
     /// Waits for READY=1, the notification that systemd would get.

@@ -36,6 +36,16 @@ pub fn release_agent() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// An earlier build to measure beside this one: BENCH_BESIDE names the directory of its programs.
+pub fn earlier(name: &str) -> Result<Option<PathBuf>> {
+    let Some(dir) = std::env::var_os("BENCH_BESIDE").map(PathBuf::from) else { return Ok(None) };
+    let path = dir.join(name);
+    if !path.is_file() {
+        bail!("BENCH_BESIDE has no {}", path.display());
+    }
+    Ok(Some(path.canonicalize()?))
+}
+
 /// The CNI plugins in one program: KEELSON_CNI_BIN, or `keelson-cni` beside the tests.
 pub fn cni() -> Result<PathBuf> {
     program("KEELSON_CNI_BIN", "keelson-cni", "cargo build -p keelson-cni")

@@ -53,6 +53,21 @@ pub fn make(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Moves a process into a cgroup of that name, which may hold so much memory: what it takes from then on counts.
+pub fn limit_memory(name: &str, process: u32, bytes: u64) -> Result<()> {
+    let unified = |root: &Path| root.join("cgroup.controllers").exists();
+    let root = hierarchies().into_iter().find(|root| unified(root) || root.ends_with("memory"));
+    let root = root.context("this machine has no cgroups for memory")?;
+    let dir = root.join(name);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make cgroup {}", dir.display()))?;
+    let limit = if unified(&root) { "memory.max" } else { "memory.limit_in_bytes" };
+    for (file, value) in [(limit, bytes), ("cgroup.procs", u64::from(process))] {
+        let file = dir.join(file);
+        fs::write(&file, value.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
 /// All cgroups below the named one, relative to their hierarchy, without doubles.
 pub fn below(name: &str) -> BTreeSet<String> {
     fn walk(root: &Path, dir: &Path, found: &mut BTreeSet<String>) {

@@ -17,7 +17,7 @@ use crate::leftovers;
 use crate::objects::wait_for;
 use crate::pods::Pods;
 use crate::runtime::Runtime;
-use crate::suite::folder;
+use crate::suite::{Suite, folder};
 
 pub struct Cluster {
     pub plane: ControlPlane,
@@ -74,18 +74,25 @@ impl Cluster {
         Ok(ready_condition(&node).cloned().unwrap_or_default())
     }
 
-    /// Clears away what a failed case left, so that it does not fail the next ones too. Costs one request when all is well.
-    pub async fn reset(&self, node: &mut Node) {
+    /// Clears away what a failed case left, so that it does not fail the next ones too. What cannot be cleared is a failure
+    /// of its own. Costs one request when all is well.
+    pub async fn reset(&self, suite: &mut Suite, node: &mut Node) {
+        if let Err(e) = self.clear(node).await {
+            suite.fail("clearing away what the last case left", &e);
+        }
+    }
+
+    async fn clear(&self, node: &mut Node) -> Result<()> {
         let pods = self.pods();
         if node.agent.process_id().is_none() {
-            let _ = node.agent.restart().await;
+            node.agent.restart().await?;
         }
-        if pods.list().await.is_ok_and(|left| left.is_empty()) {
-            return;
+        if pods.list().await?.is_empty() {
+            return Ok(());
         }
         let now = DeleteParams::default().grace_period(0);
-        let _ = pods.api.delete_collection(&now, &ListParams::default()).await;
-        let _ = leftovers::wait_clean(node, Duration::from_secs(10)).await;
+        pods.api.delete_collection(&now, &ListParams::default()).await?;
+        leftovers::wait_clean(node, Duration::from_secs(30)).await
     }
 
     pub async fn node_object(&self, name: &str) -> Result<ApiNode> {

@@ -80,7 +80,7 @@ fn plugins(dir: &Path) -> Result<PathBuf> {
         }
         return Ok(bin);
     }
-    if Part::CniReference.is_there() {
+    if Part::CniReference.available().is_ok() {
         return Part::CniReference.dir();
     }
     bail!("no CNI plugins: build the workspace's, or name the reference ones among the target's needs")

@@ -153,7 +153,7 @@ impl Containerd {
         }
     }
 
-    /// Tells the runtime to reach a registry without TLS.
+    /// Configures the runtime to reach a registry without TLS.
     pub fn trust_registry(&self, host: &str) -> Result<()> {
         let dir = self.dir.join("registries").join(host);
         fs::create_dir_all(&dir)?;

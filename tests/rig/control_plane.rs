@@ -147,8 +147,9 @@ impl ControlPlane {
         let mut command = Command::new(Part::ApiServer.program()?);
         command
             .args(["--etcd-servers", &self.etcd_url])
-            .args(["--bind-address", "127.0.0.1", "--secure-port", &self.apiserver_port.to_string()])
-            .arg("--advertise-address=192.0.2.10")
+            // On all addresses of the suite's own network namespace, so that pods reach it at the node's.
+            .args(["--bind-address", "0.0.0.0", "--secure-port", &self.apiserver_port.to_string()])
+            .arg(format!("--advertise-address={NODE_IP}"))
             .arg("--tls-cert-file")
             .arg(at("apiserver.crt"))
             .arg("--tls-private-key-file")

@@ -44,7 +44,7 @@ pub fn cgroup_name() -> String {
 pub fn enter(variables: Vec<(String, OsString)>, dir: &Path) -> Result<(Child, String)> {
     cgroups::sweep();
     let program = std::env::current_exe().context("cannot find this program")?;
-    // The number of this process tells a later run whether the cgroup still has an owner.
+    // By the number of this process a later run knows whether the cgroup still has an owner.
     let unique =
         dir.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit('-').next()).unwrap_or_default();
     let cgroup = format!("{}{}-{unique}", cgroups::PREFIX, std::process::id());
@@ -99,7 +99,7 @@ pub fn init() -> ExitCode {
 }
 
 /// A machine in small: mounts that propagate to containers but not outwards, empty /run and /var/log, and one network
-/// interface with a default route, from which an agent can tell its address.
+/// interface with a default route, from which an agent learns its address.
 fn prepare() -> Result<()> {
     run("mount", &["--make-rshared", "/"])?;
     for fresh in ["/run", "/var/log"] {

@@ -80,7 +80,9 @@ impl Kubectl {
 
     fn command_in(&self, mut command: Command) -> Result<Command> {
         command.envs(self.variables.iter().copied());
-        command.arg("--kubeconfig").arg(&self.kubeconfig).env("HOME", "/nonexistent").kill_on_drop(true);
+        // What it caches goes with the run.
+        let home = self.kubeconfig.parent().unwrap_or(Path::new("/tmp"));
+        command.arg("--kubeconfig").arg(&self.kubeconfig).env("HOME", home).kill_on_drop(true);
         Ok(command)
     }
 }

@@ -20,7 +20,7 @@ pub async fn wait_clean(node: &Node, limit: Duration) -> Result<()> {
     .await
 }
 
-/// Everything that belongs to a pod on this node, in words.
+/// Everything that belongs to a pod on this node, a description each.
 pub async fn of_node(node: &Node) -> Result<Vec<String>> {
     let mut left = vec![];
     for sandbox in node.runtime.sandboxes().await? {

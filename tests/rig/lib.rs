@@ -29,6 +29,7 @@ pub mod parts;
 pub mod pods;
 pub mod process;
 pub mod registry;
+pub mod relay;
 pub mod runtime;
 pub mod schedule;
 pub mod snapshot;

@@ -10,7 +10,7 @@ use kube::runtime::wait::await_condition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Waits until the object is there and `holds` says so. When time runs out the error shows how it last looked.
+/// Waits until the object is there and `holds` says so. When time runs out the error shows its last state.
 pub async fn wait_for<K>(
     api: &Api<K>,
     name: &str,

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use keelson_require::{Missing, missing_part};
 
 /// A program that `tests/parts.sh` knows how to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,21 +53,17 @@ impl Part {
         format!("KEELSON_PART_{}", self.name().to_uppercase().replace('-', "_"))
     }
 
-    /// Builds the part if it is not there yet, showing progress. The variable that is returned tells the stages to come
-    /// where it is.
-    pub fn ensure(self) -> Result<(String, OsString)> {
+    /// Builds the part if it is not there yet, showing progress. The variable that is returned says where it is to the
+    /// stages to come.
+    pub fn ensure(self) -> Result<(String, OsString), Missing> {
         if let Some(dir) = std::env::var_os(self.variable()) {
             return Ok((self.variable(), dir));
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts.sh");
-        let out = Command::new(&script)
-            .arg(self.name())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("cannot run {}", script.display()))?;
-        ensure!(out.status.success(), "{} is not there and could not be built", self.name());
-        let dir = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-        ensure!(Path::new(&dir).is_dir(), "{} says {dir:?}, which is no directory", script.display());
+        let out = Command::new(&script).arg(self.name()).stderr(Stdio::inherit()).output().ok();
+        let out = out.filter(|out| out.status.success());
+        let dir = out.map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim().to_owned()));
+        let dir = dir.filter(|dir| dir.is_dir()).ok_or_else(|| missing_part(self.name()))?;
         Ok((self.variable(), dir.into()))
     }
 
@@ -82,7 +79,8 @@ impl Part {
         Ok(self.dir()?.join(self.name()))
     }
 
-    pub fn is_there(self) -> bool {
-        std::env::var_os(self.variable()).is_some()
+    /// Whether a part that is only wanted was ensured.
+    pub fn available(self) -> Result<(), Missing> {
+        std::env::var_os(self.variable()).map(|_| ()).ok_or_else(|| missing_part(self.name()))
     }
 }

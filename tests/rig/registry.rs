@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::containerd::Containerd;
 use crate::process::Daemon;
 use crate::suite::folder;
 use crate::wait::{free_port, until_true};
 
-pub const PROGRAM: &str = "/usr/bin/docker-registry";
+pub const PROGRAM: &str = "docker-registry";
 
 pub struct Registry {
     host: String,
@@ -20,12 +20,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub fn is_installed() -> bool {
-        Path::new(PROGRAM).is_file()
-    }
-
     pub async fn start(dir: &Path) -> Result<Self> {
-        ensure!(Self::is_installed(), "{PROGRAM} is missing: install docker-registry");
+        let program = keelson_require::program(PROGRAM)?;
         let dir = folder(dir, "registry")?;
         let host = format!("127.0.0.1:{}", free_port()?);
         let config = format!(
@@ -35,7 +31,7 @@ impl Registry {
         );
         let file = dir.join("config.yml");
         fs::write(&file, config)?;
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(program);
         command.arg("serve").arg(&file);
         let mut daemon = Daemon::spawn("docker-registry", command, &dir.join("registry.log"))?;
         until_true("the registry listens", Duration::from_secs(20), async || {

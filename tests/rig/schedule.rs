@@ -1,4 +1,4 @@
-//! Runs suites beside each other, each in its own namespaces, and tells how they went.
+//! Runs suites beside each other, each in its own namespaces, and reports how they went.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use keelson_require::Missing;
 
 use crate::isolation::{self, Stage};
 use crate::suite::{self, Definition};
@@ -16,7 +17,7 @@ const SUITE: &str = "KEELSON_RIG_SUITE";
 const DIR: &str = "KEELSON_RIG_DIR";
 
 /// The `main` of a test target. Arguments choose what runs: `pods` is all of that suite, `pods::grace` the cases of it whose
-/// names have that word.
+/// names contain that.
 pub fn main(suites: &[Definition]) -> ExitCode {
     let jobs = std::env::var("KEELSON_JOBS").ok().and_then(|j| j.parse().ok());
     main_with(suites, jobs.unwrap_or_else(usual_jobs))
@@ -50,7 +51,7 @@ fn inside(suites: &[Definition], filters: &[String]) -> ExitCode {
     let named = std::env::var(SUITE).ok();
     let definition = suites.iter().find(|s| Some(s.name) == named.as_deref());
     let (Some(definition), Some(dir)) = (definition, std::env::var_os(DIR)) else {
-        println!("FAILED: inside the namespaces, but not told which suite to run");
+        println!("FAILED: inside the namespaces, but without the name of a suite to run");
         return ExitCode::FAILURE;
     };
     let mine = |f: &&String| chosen(definition.name, std::slice::from_ref(*f));
@@ -67,7 +68,6 @@ enum Outcome {
 
 /// Before the namespaces: what needs the network or the whole machine, and what is to outlive the run.
 fn outside(suites: Vec<&Definition>, jobs: usize) -> ExitCode {
-    let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     let alone = suites.len() == 1;
     let waiting: Mutex<VecDeque<&Definition>> = Mutex::new(suites.into());
     let outcomes: Mutex<Vec<(&str, Outcome)>> = Mutex::default();
@@ -91,7 +91,7 @@ fn outside(suites: Vec<&Definition>, jobs: usize) -> ExitCode {
     let (failed, skipped) =
         (names(|o| matches!(o, Outcome::Failed)), names(|o| matches!(o, Outcome::Skipped)));
     println!("{} suites: failed [{}], skipped [{}]", outcomes.len(), failed.join(", "), skipped.join(", "));
-    if !skipped.is_empty() && ci {
+    if !skipped.is_empty() && keelson_require::ci() {
         println!("FAILED: with CI=true nothing may be skipped");
         return ExitCode::FAILURE;
     }
@@ -100,26 +100,16 @@ fn outside(suites: Vec<&Definition>, jobs: usize) -> ExitCode {
 
 fn one(suite: &Definition, alone: bool) -> Outcome {
     let name = suite.name;
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: {name}: the real parts need root");
-        return Outcome::Skipped;
-    }
     let mut variables: Vec<(String, OsString)> = vec![(SUITE.into(), name.into())];
-    for part in suite.needs.iter().copied().flatten() {
-        match part.ensure() {
-            Ok(variable) => variables.push(variable),
-            Err(missing) => {
-                println!("SKIPPED: {name}: {missing:#}");
-                return Outcome::Skipped;
-            }
+    match needs_of(suite) {
+        Ok(parts) => variables.extend(parts),
+        Err(missing) => {
+            keelson_require::left_out(&format!("suite {name}"), &missing);
+            return Outcome::Skipped;
         }
     }
-    for part in suite.wants {
-        match part.ensure() {
-            Ok(variable) => variables.push(variable),
-            Err(missing) => println!("{name}: goes on without: {missing:#}"),
-        }
-    }
+    // Cases that want one which is missing leave themselves out.
+    variables.extend(suite.wants.iter().filter_map(|part| part.ensure().ok()));
     match in_namespaces(name, variables, alone) {
         Ok(true) => Outcome::Passed,
         Ok(false) => Outcome::Failed,
@@ -128,6 +118,13 @@ fn one(suite: &Definition, alone: bool) -> Outcome {
             Outcome::Failed
         }
     }
+}
+
+/// Where the parts are without which a suite makes no sense.
+fn needs_of(suite: &Definition) -> Result<Vec<(String, OsString)>, Missing> {
+    keelson_require::network_namespaces()?;
+    keelson_require::mounts()?;
+    suite.needs.iter().copied().flatten().map(|part| part.ensure()).collect()
 }
 
 /// True when everything passed. A failed run's directory is kept.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use keelson_require::Missing;
 
 use crate::logs;
 use crate::parts::Part;
@@ -21,7 +22,7 @@ pub struct Definition {
     pub name: &'static str,
     /// The built parts without which none of its cases makes sense.
     pub needs: &'static [&'static [Part]],
-    /// Parts that it can do without; it says so then.
+    /// Parts that some of its cases can do without; those are left out then.
     pub wants: &'static [Part],
     pub body: Body,
 }
@@ -35,7 +36,7 @@ pub fn run_here(definition: &Definition, dir: PathBuf, filter: Vec<String>) -> E
     let outcome =
         runtime.map_err(Into::into).and_then(|runtime| runtime.block_on((definition.body)(&mut suite)));
     if let Err(e) = outcome {
-        suite.report_failure("setting up", &e);
+        suite.fail("setting up", &e);
     }
     let Suite { passed, failed, left_out, .. } = suite;
     let took = began.elapsed().as_secs_f32();
@@ -80,26 +81,28 @@ impl Suite {
                 self.passed += 1;
                 println!("ok      {name} ({:.1} s)", began.elapsed().as_secs_f32());
             }
-            Err(e) => self.report_failure(name, &e),
+            Err(e) => self.fail(name, &e),
         }
     }
 
-    /// Counts cases that ran elsewhere and have been told of already.
+    /// Counts cases that ran elsewhere and have been reported already.
     pub fn tally(&mut self, passed: usize, failed: usize) {
         self.passed += u32::try_from(passed).unwrap_or(u32::MAX);
         self.failed += u32::try_from(failed).unwrap_or(u32::MAX);
     }
 
-    /// Says why a case is not run here.
-    pub fn leave_out(&mut self, name: &str, reason: &str) {
+    /// Reports why a case is not run here, which is a failure where nothing may be missing.
+    pub fn leave_out(&mut self, name: &str, missing: &Missing) {
         self.left_out += 1;
-        println!("SKIPPED: {}: {name}: {reason}", self.title);
-        if std::env::var("CI").is_ok_and(|v| v == "true") {
+        println!("SKIPPED: {}: {name}: {missing}", self.title);
+        keelson_require::left_out(&format!("{}: {name}", self.title), missing);
+        if missing.is_failure() {
             self.failed += 1;
         }
     }
 
-    fn report_failure(&mut self, name: &str, e: &anyhow::Error) {
+    /// Reports a failure with the ends of all logs.
+    pub fn fail(&mut self, name: &str, e: &anyhow::Error) {
         self.failed += 1;
         println!("FAILED  {name}: {e:#}");
         logs::print_tails(&self.dir);

@@ -67,6 +67,18 @@ impl Terminal {
         }
     }
 
+    /// Waits until the program has ended, and returns all that it has shown.
+    pub async fn rest(&mut self, limit: Duration) -> Result<String> {
+        let ended = tokio::time::timeout(limit, self.child.wait()).await;
+        ended.context("the program on the terminal does not end")??;
+        let mut buffer = [0; 4096];
+        // An error when everybody on the other side has gone and everything was read.
+        while let Ok(read @ 1..) = self.near.read(&mut buffer) {
+            self.seen.extend_from_slice(&buffer[..read]);
+        }
+        Ok(String::from_utf8_lossy(&self.seen).into_owned())
+    }
+
     pub async fn ended(&mut self) -> Result<std::process::ExitStatus> {
         Ok(self.child.wait().await?)
     }

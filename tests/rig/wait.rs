@@ -1,12 +1,12 @@
-//! Waiting for something to become true, with a limit and with words for what did not.
+//! Waiting for something to become true, with a limit and an error that names what did not.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How often a condition that nothing announces is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a condition that nothing announces is checked.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// An error after which waiting on makes no sense: what was waited for has ended.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl std::fmt::Display for Hopeless {
 
 impl std::error::Error for Hopeless {}
 
-/// Looks until `probe` gives a value. An error of the probe counts as "not yet" and is told if time runs out.
+/// Polls until `probe` gives a value. An error of the probe counts as "not yet" and is reported if time runs out.
 pub async fn until<T>(
     what: &str,
     limit: Duration,
@@ -38,11 +38,11 @@ pub async fn until<T>(
             let why = last.map(|e| format!(": {e:#}")).unwrap_or_default();
             bail!("{what}: not within {} s{why}", limit.as_secs());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
-/// Looks until `probe` says true.
+/// Polls until `probe` is true.
 pub async fn until_true(
     what: &str,
     limit: Duration,

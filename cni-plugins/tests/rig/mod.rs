@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -17,36 +17,19 @@ use serde_json::Value;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const NAMES: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 
-/// Why a test cannot run here, if it cannot.
-pub fn obstacle() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("it needs root, for network namespaces");
-    }
-    if Command::new("ip").arg("-V").output().is_err() {
-        return Some("it needs the ip program, to look at what was made");
-    }
-    None
-}
-
-/// Leaves the test, saying why, where it cannot run.
+/// Ends the test as skipped where it cannot run.
 #[macro_export]
 macro_rules! needs_rig {
     () => {
-        if let Some(why) = $crate::rig::obstacle() {
-            eprintln!("skipped: {why}");
-            return;
-        }
+        keelson_require::require!(keelson_require::network_namespaces());
     };
 }
 
-/// The reference plugins, if they were built.
-pub fn reference() -> Option<PathBuf> {
-    let given = std::env::var_os("CNI_REFERENCE").map(PathBuf::from);
-    let cache = std::env::var_os("KEELSON_PARTS")
+/// The reference plugins: CNI_REFERENCE, or the part.
+pub fn reference() -> Result<PathBuf, keelson_require::Missing> {
+    std::env::var_os("CNI_REFERENCE")
         .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/keelson/parts")));
-    let found = given.or_else(|| Some(cache?.join("cni-reference-v1.9.1")))?;
-    found.join("bridge").is_file().then_some(found)
+        .map_or_else(|| keelson_require::part("cni-reference"), Ok)
 }
 
 pub struct Rig {
@@ -199,10 +182,15 @@ impl Rig {
 }
 
 /// Starts a process, gives it its input, and waits for its end.
-pub fn feed(mut process: Command, stdin: &str) -> Ended {
+pub fn feed(process: Command, stdin: &str) -> Ended {
+    Ended::from(start(process, stdin).wait_with_output().unwrap())
+}
+
+/// Starts a plugin and leaves it running.
+pub fn start(mut process: Command, stdin: &str) -> Child {
     let mut child = process.spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    Ended::from(child.wait_with_output().unwrap())
+    child
 }
 
 /// Runs a shell line in the calling thread's namespace.

@@ -2,7 +2,7 @@ use keelson_fakes::api::Fault;
 use tokio::sync::watch;
 
 use super::*;
-use crate::{LeaseKeeper, LeaseSettings};
+use crate::{LeaseKeeper, LeaseSettings, Timings};
 
 fn at(second: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(second).unwrap()
@@ -67,5 +67,17 @@ async fn the_keeper_goes_on_by_itself_after_an_outage() {
     rig.fake.start_again().await;
     let before = rig.fake.requests("update", "leases");
     soon(rig.fake.until(|fake| fake.requests("update", "leases") > before)).await;
+    keeper.abort();
+}
+
+#[tokio::test]
+async fn a_renewal_that_gets_no_answer_is_given_up_for_the_next() {
+    // As patient as can be with everything else.
+    let rig = rig_with(Timings { request: Duration::from_secs(3600), ..impatient() }).await;
+    let (_uid, receiver) = watch::channel(None);
+    let settings = LeaseSettings { renew_every: Duration::from_millis(50), ..LeaseSettings::default() };
+    rig.fake.fault("update", "leases", 2, Fault::NoAnswer);
+    let keeper = tokio::spawn(LeaseKeeper::new(rig.api.clone(), settings, receiver).run());
+    soon(rig.fake.until(|fake| fake.requests("update", "leases") >= 4)).await;
     keeper.abort();
 }

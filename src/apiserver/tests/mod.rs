@@ -2,6 +2,7 @@
 
 mod errors;
 mod heartbeat;
+mod nodes;
 mod objects;
 mod pods;
 mod recording;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use keelson_core::ids::PodUid;
 use keelson_fakes::api::FakeApi;
+use keelson_kit::backoff::Policy;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,8 +42,7 @@ fn impatient() -> Timings {
         request: Duration::from_secs(5),
         watch: Duration::from_secs(60),
         watch_idle: Duration::from_secs(60),
-        retry_first: Duration::from_millis(5),
-        retry_cap: Duration::from_millis(20),
+        retry: Policy::new(Duration::from_millis(5), Duration::from_millis(20)),
         identity_check: Duration::ZERO,
     }
 }

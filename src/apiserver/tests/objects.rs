@@ -88,9 +88,9 @@ async fn what_is_known_is_served_while_the_server_is_away() {
     assert_eq!(error.kind, ErrorKind::Unreachable);
     rig.fake.put("configmaps", &config_map("m", "2"));
     rig.fake.start_again().await;
-    let mut told = std::collections::BTreeSet::new();
-    while told.len() < 2 {
-        told.insert(soon(changes.recv()).await.unwrap().name);
+    let mut reported = std::collections::BTreeSet::new();
+    while reported.len() < 2 {
+        reported.insert(soon(changes.recv()).await.unwrap().name);
     }
     assert_eq!(value(&cache, "m").await.as_deref(), Some("2"));
     assert_eq!(value(&cache, "other").await, None);
@@ -147,13 +147,25 @@ async fn services_are_kept_small_and_seen_by_namespace() {
 }
 
 #[tokio::test]
-async fn a_runtime_class_is_asked_for_once_it_exists() {
+async fn runtime_classes_are_followed_from_the_first_that_is_asked_for() {
     let rig = rig().await;
     let cache = RuntimeClassCache::new(rig.api.clone());
+    assert_eq!(rig.fake.all_requests(), 0, "a node without such pods asks for none");
     assert!(soon(cache.get("sandboxed")).await.unwrap().is_none());
-    rig.fake.put("runtimeclasses", &json!({"metadata": {"name": "sandboxed"}, "handler": "runsc"}));
-    for _ in 0..3 {
-        assert_eq!(soon(cache.get("sandboxed")).await.unwrap().unwrap().handler, "runsc");
-    }
-    assert_eq!(rig.fake.requests("get", "runtimeclasses"), 2);
+    let class = |handler: &str| json!({"metadata": {"name": "sandboxed"}, "handler": handler});
+    rig.fake.put("runtimeclasses", &class("runsc"));
+    assert_eq!(soon(cache.get("sandboxed")).await.unwrap().unwrap().handler, "runsc");
+    // Made anew with another handler.
+    soon(rig.fake.until(|fake| fake.open_watches("runtimeclasses") == 1)).await;
+    rig.fake.remove("runtimeclasses", "", "sandboxed");
+    rig.fake.put("runtimeclasses", &class("kata"));
+    soon(async {
+        while cache.get("sandboxed").await.unwrap().is_none_or(|found| found.handler != "kata") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let asked = rig.fake.requests("get", "runtimeclasses");
+    soon(cache.get("sandboxed")).await.unwrap();
+    assert_eq!(rig.fake.requests("get", "runtimeclasses"), asked, "what is followed is not asked for");
 }

@@ -4,21 +4,21 @@ use futures::{Stream, StreamExt as _};
 use keelson_fakes::api::Fault;
 
 use super::*;
-use crate::PodEvent;
+use crate::Update;
 
-type Pods = Pin<Box<dyn Stream<Item = PodEvent> + Send>>;
+type Pods = Pin<Box<dyn Stream<Item = Update<k8s_openapi::api::core::v1::Pod>> + Send>>;
 
 /// An event as "verb name", and a list as "synced a b".
 async fn next(pods: &mut Pods) -> String {
     let name = |pod: &k8s_openapi::api::core::v1::Pod| pod.metadata.name.clone().unwrap_or_default();
     match soon(pods.next()).await.unwrap() {
-        PodEvent::Synced(pods) => {
+        Update::Synced { items: pods, .. } => {
             let names: Vec<_> = pods.iter().map(name).collect();
             format!("synced {}", names.join(" ")).trim_end().to_owned()
         }
-        PodEvent::Applied(pod) => format!("applied {}", name(&pod)),
-        PodEvent::Deleted(pod) => format!("deleted {}", name(&pod)),
-        PodEvent::Disconnected(_) => "disconnected".to_owned(),
+        Update::Applied(pod) => format!("applied {}", name(&pod)),
+        Update::Deleted(pod) => format!("deleted {}", name(&pod)),
+        Update::Disconnected(_) => "disconnected".to_owned(),
     }
 }
 
@@ -56,10 +56,10 @@ async fn field_ownership_is_not_kept_in_memory() {
     let rig = rig().await;
     rig.fake.put("pods", &pod("a"));
     let mut pods = Box::pin(rig.api.pods());
-    let Some(PodEvent::Synced(list)) = soon(pods.next()).await else { panic!("no list") };
+    let Some(Update::Synced { items: list, .. }) = soon(pods.next()).await else { panic!("no list") };
     assert_eq!(list[0].metadata.managed_fields, None);
     rig.fake.put("pods", &pod("b"));
-    let Some(PodEvent::Applied(pod)) = soon(pods.next()).await else { panic!("no event") };
+    let Some(Update::Applied(pod)) = soon(pods.next()).await else { panic!("no event") };
     assert_eq!(pod.metadata.managed_fields, None);
 }
 
@@ -154,9 +154,10 @@ async fn a_server_that_is_away_is_reported_and_found_again_with_another_state() 
     let mut pods: Pods = Box::pin(rig.api.pods());
     assert_eq!(next(&mut pods).await, "synced a");
     rig.fake.stop().await;
-    let Some(PodEvent::Disconnected(why)) = soon(pods.next()).await else { panic!("not told") };
-    assert!(why.contains("pods of node n1"), "{why}");
-    let Some(PodEvent::Disconnected(why)) = soon(pods.next()).await else { panic!("not told") };
+    let Some(Update::Disconnected(error)) = soon(pods.next()).await else { panic!("not reported") };
+    assert!(error.to_string().contains("pods of node n1"), "{error}");
+    let Some(Update::Disconnected(error)) = soon(pods.next()).await else { panic!("not reported") };
+    let why = error.to_string();
     assert!(why.contains(&rig.fake.url) && why.contains("refused"), "says where and why: {why}");
     rig.fake.remove("pods", "default", "a");
     rig.fake.put("pods", &pod("b"));

@@ -1,8 +1,7 @@
 //! `keelson image pack`: an OCI archive from a small description, so that images can be made where there is no
 //! registry, no builder and no network. The same input gives the same bytes.
 
-mod archive;
-mod layer;
+mod pack;
 mod spec;
 
 use std::io::Write;
@@ -17,7 +16,7 @@ pub(crate) fn pack_command(matches: &ArgMatches) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&spec).with_context(|| format!("cannot read {}", spec.display()))?;
     let images = spec::parse(&spec.display().to_string(), &text)?;
     let base = spec.parent().map(std::path::Path::to_owned).unwrap_or_default();
-    let names = archive::pack(&images, &base, &out)?;
+    let names = pack::pack(&images, &base, &out)?;
     Ok(writeln!(std::io::stdout(), "{}", names.join("\n"))?)
 }
 

@@ -19,8 +19,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use keelson_image::{Arch, Config};
+use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, value::MapAccessDeserializer};
-use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +36,7 @@ pub(super) struct Image {
     pub names: Vec<String>,
     pub layers: Vec<Layer>,
     #[serde(default)]
-    pub config: ImageConfig,
+    pub config: RunConfig,
     /// amd64, arm64 ...; this machine's when left out.
     #[serde(default = "this_architecture")]
     pub architecture: String,
@@ -67,27 +68,46 @@ pub(super) enum Content {
     Directory,
 }
 
-/// The part of an OCI image configuration that says how to run it; names as in the specification.
-#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+/// The part of an OCI image configuration that says how to run it; names as in the specification. oci-spec's own reader would
+/// pass over a name that is not one of them.
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
-pub(super) struct ImageConfig {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub user: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub exposed_ports: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
-    pub env: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub entrypoint: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cmd: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub volumes: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub working_dir: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub stop_signal: String,
+pub(super) struct RunConfig {
+    user: Option<String>,
+    exposed_ports: BTreeMap<String, Nothing>,
+    env: Vec<String>,
+    entrypoint: Vec<String>,
+    cmd: Vec<String>,
+    volumes: BTreeMap<String, Nothing>,
+    working_dir: Option<String>,
+    labels: BTreeMap<String, String>,
+    stop_signal: Option<String>,
+}
+
+/// The `{}` that stands where OCI makes a set of a map.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl RunConfig {
+    /// What is empty is left out.
+    pub fn to_oci(&self) -> Config {
+        let list = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let keys = |map: &BTreeMap<String, Nothing>| list(&map.keys().cloned().collect::<Vec<_>>());
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let mut config = Config::default();
+        config
+            .set_user(text(&self.user))
+            .set_exposed_ports(keys(&self.exposed_ports))
+            .set_env(list(&self.env))
+            .set_entrypoint(list(&self.entrypoint))
+            .set_cmd(list(&self.cmd))
+            .set_volumes(keys(&self.volumes))
+            .set_working_dir(text(&self.working_dir))
+            .set_labels((!self.labels.is_empty()).then(|| self.labels.clone().into_iter().collect()))
+            .set_stop_signal(text(&self.stop_signal));
+        config
+    }
 }
 
 pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Image>> {
@@ -106,14 +126,14 @@ pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Image>> {
             }
         }
         for (number, layer) in image.layers.iter().enumerate() {
-            let place = format!("{name}: images[{index}].layers[{number}]");
+            let at = format!("{name}: images[{index}].layers[{number}]");
             if layer.directory.is_some() && !layer.files.is_empty() {
-                bail!("{place} has both directory and files: make two layers of it");
+                bail!("{at} has both directory and files: make two layers of it");
             }
             for path in layer.files.keys() {
                 let good = path.starts_with('/') && !path.split('/').any(|part| part == ".." || part == ".");
                 if !good || path == "/" {
-                    bail!("{place}: {path:?} must be an absolute path without . or ..");
+                    bail!("{at}: {path:?} must be an absolute path without . or ..");
                 }
             }
         }
@@ -122,13 +142,7 @@ pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Image>> {
 }
 
 fn this_architecture() -> String {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "riscv64" => "riscv64",
-        other => other,
-    }
-    .into()
+    Arch::default().to_string()
 }
 
 #[derive(Deserialize)]

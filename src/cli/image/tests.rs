@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{archive, layer, spec};
+use super::{pack, spec};
 
 const SPEC: &str = r#"
 images:
@@ -57,10 +57,7 @@ fn the_same_input_gives_the_same_bytes_wherever_and_whenever_it_is_packed() {
         prepare(directory.path());
         let out = directory.path().join("out.tar");
         let images = spec::parse("spec.yaml", SPEC).unwrap();
-        assert_eq!(
-            archive::pack(&images, directory.path(), &out).unwrap(),
-            ["localhost/a:1", "localhost/b:2"]
-        );
+        assert_eq!(pack::pack(&images, directory.path(), &out).unwrap(), ["localhost/a:1", "localhost/b:2"]);
         results.push(fs::read(&out).unwrap());
         let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "temporary files were left: {left:?}");
@@ -73,11 +70,15 @@ fn the_archive_is_a_consistent_oci_layout_that_containerd_finds_names_in() {
     let directory = tempfile::tempdir().unwrap();
     prepare(directory.path());
     let out = directory.path().join("out.tar");
-    archive::pack(&spec::parse("spec.yaml", SPEC).unwrap(), directory.path(), &out).unwrap();
+    pack::pack(&spec::parse("spec.yaml", SPEC).unwrap(), directory.path(), &out).unwrap();
     let files = entries(&fs::read(&out).unwrap());
     for (name, bytes) in &files {
         if let Some(digest) = name.strip_prefix("blobs/sha256/") {
-            assert_eq!(layer::hex(&Sha256::digest(bytes)), digest, "a blob is not what its name says");
+            assert_eq!(
+                keelson_kit::hex::encode(Sha256::digest(bytes)),
+                digest,
+                "a blob is not what its name says"
+            );
         }
     }
     let blob = |value: &serde_json::Value| {
@@ -151,7 +152,7 @@ fn a_missing_file_is_named_and_no_archive_appears() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out.tar");
     let images = spec::parse("s", "images: [{names: [a:1], layers: [{files: {/x: nowhere}}]}]").unwrap();
-    let error = format!("{:#}", archive::pack(&images, directory.path(), &out).unwrap_err());
+    let error = format!("{:#}", pack::pack(&images, directory.path(), &out).unwrap_err());
     assert!(error.contains("cannot pack /x") && error.contains("nowhere"), "{error}");
     assert!(!out.exists());
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use keelson_overlay::config::{EtcdOptions, InterfaceChoice, KubeOptions, LeaseSource, Options};
+use keelson_overlay::config::{
+    EtcdOptions, FileOptions, FirewallOptions, InterfaceChoice, KubeOptions, LeaseSource, Options,
+};
 
 use super::{SOCKET, STATE};
 
@@ -51,10 +53,10 @@ pub(super) const FLAGS: &[Flag] = &[
         "udp, vxlan, host-gw or none, instead of what the network configuration says",
     ),
     ("etcd-endpoints", Form::Text, "http://127.0.0.1:4001,http://127.0.0.1:2379", "Separated by commas"),
-    ("etcd-prefix", Form::Text, "/coreos.com/network", "What flannel's keys in etcd begin with"),
+    ("etcd-prefix", Form::Text, "/coreos.com/network", "Prefix of flannel's keys in etcd"),
     ("etcd-keyfile", Form::Path, "", "Key of the client certificate for etcd"),
     ("etcd-certfile", Form::Path, "", "Client certificate for etcd"),
-    ("etcd-cafile", Form::Path, "", "Who vouches for etcd"),
+    ("etcd-cafile", Form::Path, "", "Certificate authority that etcd's certificate is checked against"),
     ("etcd-username", Form::Text, "", "User at etcd"),
     (
         "etcd-password",
@@ -87,9 +89,9 @@ pub(super) const FLAGS: &[Flag] = &[
     ("healthz-ip", Form::Text, "0.0.0.0", "Address for /healthz, /readyz and /metrics"),
     ("healthz-port", Form::Text, "0", "Port for them; 0 is off"),
     ("state-dir", Form::Path, STATE, "What must outlive a reboot: own subnet, last known peers"),
-    ("check-every", Form::Text, "30", "Seconds between looks at everything, also when nothing was heard"),
+    ("check-every", Form::Text, "30", "Seconds between checks of all routes, devices and rules"),
     ("probe-every", Form::Text, "10", "Seconds between probes of each peer; 0 is off"),
-    ("iptables-resync", Form::Text, "5", "Taken and not needed: changes are heard of"),
+    ("iptables-resync", Form::Text, "5", "Accepted and not needed: the kernel reports changes"),
     ("v", Form::Text, "0", "Verbosity: 4 and more for debugging"),
     ("log-format", Form::Text, "text", "text or json"),
 ];
@@ -162,14 +164,18 @@ pub(super) fn options(flags: &Flags<'_>) -> anyhow::Result<Options> {
         },
         public_v4: flags.address("public-ip")?,
         public_v6: flags.address("public-ipv6")?,
-        subnet_file: required("subnet-file")?,
-        masquerade: flags.switch("ip-masq")?,
-        random_ports: !flags.switch("ip-masq-fully-random-disable")?,
-        forward_rules: flags.switch("iptables-forward-rules")?,
-        leased_only: flags.switch("leased-only")?,
+        firewall: FirewallOptions {
+            masquerade: flags.switch("ip-masq")?,
+            random_ports: !flags.switch("ip-masq-fully-random-disable")?,
+            forward_rules: flags.switch("iptables-forward-rules")?,
+            leased_only: flags.switch("leased-only")?,
+        },
+        files: FileOptions {
+            subnet_file: required("subnet-file")?,
+            cni_conf: flags.path("cni-conf"),
+            state_dir: required("state-dir")?,
+        },
         health: health_ip.filter(|_| health_port > 0).map(|ip| SocketAddr::new(ip, health_port)),
-        cni_conf: flags.path("cni-conf"),
-        state_dir: required("state-dir")?,
         socket: flags.matches.get_one::<PathBuf>("socket").cloned().unwrap_or_else(|| SOCKET.into()),
         check_every: Duration::from_secs(flags.number::<u64>("check-every")?.max(1)),
         probe_every: (probe > 0).then(|| Duration::from_secs(probe)),

@@ -8,14 +8,14 @@ use keelson_overlay::status::Status;
 
 use super::SOCKET;
 
-pub(crate) fn show(matches: &ArgMatches, status: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn show(matches: &ArgMatches, flags: &ArgMatches) -> anyhow::Result<()> {
     let socket = matches.get_one::<PathBuf>("socket").cloned().unwrap_or_else(|| SOCKET.into());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let told = runtime.block_on(keelson_overlay::ask(&socket))?;
+    let status = runtime.block_on(keelson_overlay::ask(&socket))?;
     let mut out = std::io::stdout().lock();
-    match status.get_one::<String>("output").map(String::as_str) {
-        Some("json") => writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?,
-        _ => out.write_all(page(&told).as_bytes())?,
+    match flags.get_one::<String>("output").map(String::as_str) {
+        Some("json") => writeln!(out, "{}", serde_json::to_string_pretty(&status)?)?,
+        _ => out.write_all(page(&status).as_bytes())?,
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Whether this node can take a pod at all. A pod that it cannot take fails at once, with the reason in its status.
 
 mod affinity;
+mod app_armor;
 mod fit;
 mod sysctls;
 #[cfg(test)]
@@ -11,12 +12,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::node::NodeObject;
 use crate::resources::check_quantities;
+use crate::status::has_finished;
+
+const AFFINITY: &str = "NodeAffinity";
+const TAINT: &str = "TaintToleration";
 
 /// What of the node decides.
 #[derive(Debug, Clone, Default)]
 pub struct NodeView {
     pub name: String,
+    /// Those that the node gives itself, until its object is known.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     /// cpu, memory, pods, ephemeral-storage, hugepages-* and extended resources.
@@ -27,6 +34,23 @@ pub struct NodeView {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The runtime can hold a container to exactly the groups it was given.
     pub supplemental_groups_policy: bool,
+    /// The kernel enforces AppArmor.
+    pub app_armor: bool,
+}
+
+impl NodeView {
+    /// With what the Node object says: labels and taints, and resources that others advertise on it.
+    #[must_use]
+    pub fn with_object(mut self, object: &NodeObject) -> Self {
+        let Some(node) = object.get() else { return self };
+        self.labels = object.labels().cloned().unwrap_or_default();
+        self.taints = object.taints().to_vec();
+        let advertised = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        for (name, amount) in advertised.into_iter().flatten().filter(|(name, _)| fit::is_extended(name)) {
+            self.allocatable.entry(name.clone()).or_insert_with(|| amount.clone());
+        }
+        self
+    }
 }
 
 /// Why a pod was refused: its status.reason and the words for status.message.
@@ -45,10 +69,16 @@ impl Rejection {
     fn predicate(name: &str, why: &str) -> Self {
         Self::new(name, format!("Predicate {name} failed: {why}"))
     }
+
+    /// Whether it rests on labels or taints, which somebody may have changed a moment ago. The Node has to be asked for again
+    /// before it counts.
+    pub fn rests_on_object(&self) -> bool {
+        matches!(self.reason.as_str(), AFFINITY | TAINT)
+    }
 }
 
-/// Decides about one pod beside those that run already. Of several reasons the first is told, in the kubelet's order:
-/// what no eviction could change, then resources, then affinity, ports and taints.
+/// Decides about one pod beside those that run already. Of several reasons the first is reported, in the kubelet's order:
+/// what no eviction could change, then resources, then affinity, ports and taints, then AppArmor.
 ///
 /// A pod from a manifest stays whatever the taints say: nobody else could run it.
 pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejection> {
@@ -69,13 +99,10 @@ pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejectio
         return Err(Rejection::new("SupplementalGroupsPolicyNotSupported", message));
     }
 
-    let others: Vec<&Pod> = others.iter().copied().filter(|other| !is_finished(other)).collect();
+    let others: Vec<&Pod> = others.iter().copied().filter(|other| !has_finished(other)).collect();
     fit::resources(spec, &others, node)?;
     if !affinity::matches(spec, node) {
-        return Err(Rejection::predicate(
-            "NodeAffinity",
-            "node(s) didn't match Pod's node affinity/selector",
-        ));
+        return Err(Rejection::predicate(AFFINITY, "node(s) didn't match Pod's node affinity/selector"));
     }
     if spec.node_name.as_ref().is_some_and(|name| !name.is_empty() && *name != node.name) {
         return Err(Rejection::predicate("NodeName", "node(s) didn't match the requested node name"));
@@ -89,12 +116,9 @@ pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejectio
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let mut evicting = node.taints.iter().filter(|t| t.effect == "NoExecute");
     if !is_static(pod) && evicting.any(|taint| !tolerations.iter().any(|t| tolerates(t, taint))) {
-        return Err(Rejection::predicate(
-            "TaintToleration",
-            "node(s) had taints that the pod didn't tolerate",
-        ));
+        return Err(Rejection::predicate(TAINT, "node(s) had taints that the pod didn't tolerate"));
     }
-    Ok(())
+    app_armor::check(pod, spec, node.app_armor)
 }
 
 /// Whether a toleration covers a taint. An empty key with Exists covers all.
@@ -130,9 +154,4 @@ fn check_os(pod: &Pod, node: &NodeView) -> Result<(), Rejection> {
 fn is_static(pod: &Pod) -> bool {
     let source = pod.metadata.annotations.as_ref().and_then(|a| a.get("kubernetes.io/config.source"));
     source.is_some_and(|source| source != "api")
-}
-
-fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }

@@ -43,6 +43,7 @@ fn node() -> NodeView {
         os: "linux".into(),
         allowed_unsafe_sysctls: vec!["kernel.msg*".into(), "net.core.somaxconn".into(), "vm.swappiness".into()],
         supplemental_groups_policy: false,
+        app_armor: true,
     }
 }
 
@@ -147,6 +148,67 @@ fn finished_pods_take_no_room() {
             |r| r.reason == "OutOfpods" && r.message.contains("requested: 1, used: 3, capacity: 3")
         )
     );
+}
+
+#[test]
+fn what_the_object_says_goes_over_what_the_node_knows_by_itself() {
+    let mut object = NodeObject::default();
+    let wants = pod(json!({"nodeSelector": {"disk": "fast"}}));
+    let verdict = |object: &NodeObject| admit(&wants, &[], &node().with_object(object)).map_err(|r| r.reason);
+    assert_eq!(verdict(&object), Err("NodeAffinity".into()));
+    let state = |version: &str, spec: Value| {
+        serde_json::from_value(json!({
+            "metadata": {"uid": "u", "resourceVersion": version, "labels": {"disk": "fast"}}, "spec": spec,
+            "status": {"allocatable": {"example.com/fpga": "1", "cpu": "1m"}},
+        }))
+        .unwrap()
+    };
+    object.seen(state("1", json!({"taints": [{"key": "k", "effect": "NoExecute"}]})));
+    assert_eq!(verdict(&object), Err("TaintToleration".into()));
+    object.seen(state("2", json!({})));
+    assert_eq!(verdict(&object), Ok(()));
+    let view = node().with_object(&object);
+    assert_eq!(view.allocatable["cpu"].0, "2", "how much there is of its own is for the node to say");
+    assert!(admit(&pod(asks("example.com/fpga", "2")), &[], &view).is_err_and(|r| !r.rests_on_object()));
+    assert!(
+        Rejection::predicate(AFFINITY, "").rests_on_object()
+            && Rejection::predicate(TAINT, "").rests_on_object()
+    );
+}
+
+#[test]
+fn a_profile_that_the_kernel_cannot_enforce_keeps_a_pod_away() {
+    let of_pod = |profile: Value| json!({"securityContext": {"appArmorProfile": profile}});
+    let of_container = |profile: Value| json!({"initContainers": [{"name": "i", "securityContext": {"appArmorProfile": profile}}]});
+    let disabled = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    let unnamed =
+        "AppArmor: Cannot enforce AppArmor: a profile of type Localhost must be named in localhostProfile";
+    for (what, spec, with, without) in [
+        ("none", json!({}), "", ""),
+        ("unconfined", of_pod(json!({"type": "Unconfined"})), "", ""),
+        ("the runtime's", of_pod(json!({"type": "RuntimeDefault"})), "", disabled),
+        ("a container's", of_container(json!({"type": "Localhost", "localhostProfile": "p"})), "", disabled),
+        (
+            "one without a name",
+            of_container(json!({"type": "Localhost", "localhostProfile": " "})),
+            unnamed,
+            disabled,
+        ),
+    ] {
+        for (app_armor, want) in [(true, with), (false, without)] {
+            let got = admit(&pod(spec.clone()), &[], &NodeView { app_armor, ..node() });
+            let got = got.err().map(|r| r.to_string()).unwrap_or_default();
+            assert_eq!(got, want, "{what}, enabled: {app_armor}");
+        }
+    }
+    let annotated = |value: &str, app_armor: bool| {
+        let mut pod = pod(json!({}));
+        let key = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
+        pod.metadata.annotations = Some([(key, value.to_owned())].into());
+        admit(&pod, &[], &NodeView { app_armor, ..node() }).is_ok()
+    };
+    assert!(annotated("unconfined", false) && annotated("localhost/p", true));
+    assert!(!annotated("runtime/default", false) && !annotated("localhost/", true));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::tree::{Node, Origin, Value};
+use super::tree::{Entry, Node, Origin, Value};
 
 /// A value that does not fit its field.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub(super) struct Misfit {
 }
 
 pub(super) fn decode<'de, T: de::Deserialize<'de>>(node: &'de Node) -> Result<T, Misfit> {
-    T::deserialize(At(node)).map_err(|misfit| misfit.located(&node.origin))
+    T::deserialize(At(node)).map_err(|misfit| misfit.located(&node.place))
 }
 
 impl Misfit {
@@ -105,8 +105,11 @@ impl<'de> de::Deserializer<'de> for At<'de> {
         match &self.0.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Int(value) => visitor.visit_i64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => visitor.visit_i64(number),
+                (None, Some(number)) => visitor.visit_u64(number),
+                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            },
             Value::Text(value) => visitor.visit_borrowed_str(value),
             Value::List(items) => visitor.visit_seq(Items { items, index: 0 }),
             Value::Map(entries) => visitor.visit_map(Entries { entries, index: 0 }),
@@ -138,12 +141,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         let Some(node) = self.items.get(self.index) else { return Ok(None) };
         let key = format!("[{}]", self.index);
         self.index += 1;
-        seed.deserialize(At(node)).map(Some).map_err(|misfit| misfit.under(&key, &node.origin))
+        seed.deserialize(At(node)).map(Some).map_err(|misfit| misfit.under(&key, &node.place))
     }
 }
 
 struct Entries<'de> {
-    entries: &'de [(String, Origin, Node)],
+    entries: &'de [Entry],
     index: usize,
 }
 
@@ -151,16 +154,16 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Misfit;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
-        let Some((key, origin, _)) = self.entries.get(self.index) else { return Ok(None) };
+        let Some(Entry { key, place, .. }) = self.entries.get(self.index) else { return Ok(None) };
         let key_only: de::value::StrDeserializer<'_, Misfit> = key.as_str().into_deserializer();
-        seed.deserialize(key_only).map(Some).map_err(|misfit| misfit.under(key, origin))
+        seed.deserialize(key_only).map(Some).map_err(|misfit| misfit.under(key, place))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
-        let Some((key, origin, node)) = self.entries.get(self.index) else {
+        let Some(Entry { key, place, tree }) = self.entries.get(self.index) else {
             return Err(de::Error::custom("a value was asked for without a key"));
         };
         self.index += 1;
-        seed.deserialize(At(node)).map_err(|misfit| misfit.under(key, origin))
+        seed.deserialize(At(tree)).map_err(|misfit| misfit.under(key, place))
     }
 }

@@ -1,6 +1,10 @@
 //! The kubelet's flags that stand for a field of its configuration file.
 
-use super::tree::{Node, Origin, Value};
+use std::sync::LazyLock;
+
+use super::KubeletConfiguration;
+use super::fields::FieldValue;
+use super::tree::{Entry, Node, Origin, Value};
 
 /// How the text after a flag becomes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,148 +29,46 @@ pub enum FlagKind {
     ReservedMemory,
 }
 
+/// A flag, and the names that lead to the field it stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigFlag {
     pub name: &'static str,
-    pub path: &'static [&'static str],
+    pub path: Vec<&'static str>,
     pub kind: FlagKind,
 }
 
-macro_rules! flags {
-    ($($name:literal $kind:ident $($path:literal).+;)+) => {
-        /// Sorted by what they stand for, as in the configuration.
-        pub static CONFIG_FLAGS: &[ConfigFlag] =
-            &[$(ConfigFlag { name: $name, path: &[$($path),+], kind: FlagKind::$kind }),+];
-    };
-}
-
-flags! {
-    "enable-server" Bool "enableServer";
-    "pod-manifest-path" Text "staticPodPath";
-    "sync-frequency" Text "syncFrequency";
-    "file-check-frequency" Text "fileCheckFrequency";
-    "http-check-frequency" Text "httpCheckFrequency";
-    "manifest-url" Text "staticPodURL";
-    "manifest-url-header" Headers "staticPodURLHeader";
-    "address" Text "address";
-    "port" Int "port";
-    "read-only-port" Int "readOnlyPort";
-    "tls-cert-file" Text "tlsCertFile";
-    "tls-private-key-file" Text "tlsPrivateKeyFile";
-    "tls-cipher-suites" List "tlsCipherSuites";
-    "tls-min-version" Text "tlsMinVersion";
-    "rotate-certificates" Bool "rotateCertificates";
-    "rotate-server-certificates" Bool "serverTLSBootstrap";
-    "anonymous-auth" Bool "authentication"."anonymous"."enabled";
-    "authentication-token-webhook" Bool "authentication"."webhook"."enabled";
-    "authentication-token-webhook-cache-ttl" Text "authentication"."webhook"."cacheTTL";
-    "client-ca-file" Text "authentication"."x509"."clientCAFile";
-    "authorization-mode" Text "authorization"."mode";
-    "authorization-webhook-cache-authorized-ttl" Text "authorization"."webhook"."cacheAuthorizedTTL";
-    "authorization-webhook-cache-unauthorized-ttl" Text "authorization"."webhook"."cacheUnauthorizedTTL";
-    "registry-qps" Int "registryPullQPS";
-    "registry-burst" Int "registryBurst";
-    "event-qps" Int "eventRecordQPS";
-    "event-burst" Int "eventBurst";
-    "enable-debugging-handlers" Bool "enableDebuggingHandlers";
-    "contention-profiling" Bool "enableContentionProfiling";
-    "healthz-port" Int "healthzPort";
-    "healthz-bind-address" Text "healthzBindAddress";
-    "oom-score-adj" Int "oomScoreAdj";
-    "cluster-domain" Text "clusterDomain";
-    "cluster-dns" List "clusterDNS";
-    "streaming-connection-idle-timeout" Text "streamingConnectionIdleTimeout";
-    "node-status-update-frequency" Text "nodeStatusUpdateFrequency";
-    "minimum-image-ttl-duration" Text "imageMinimumGCAge";
-    "image-gc-high-threshold" Int "imageGCHighThresholdPercent";
-    "image-gc-low-threshold" Int "imageGCLowThresholdPercent";
-    "volume-stats-agg-period" Text "volumeStatsAggPeriod";
-    "kubelet-cgroups" Text "kubeletCgroups";
-    "system-cgroups" Text "systemCgroups";
-    "cgroup-root" Text "cgroupRoot";
-    "cgroups-per-qos" Bool "cgroupsPerQOS";
-    "cgroup-driver" Text "cgroupDriver";
-    "cpu-manager-policy" Text "cpuManagerPolicy";
-    "cpu-manager-policy-options" Map "cpuManagerPolicyOptions";
-    "cpu-manager-reconcile-period" Text "cpuManagerReconcilePeriod";
-    "memory-manager-policy" Text "memoryManagerPolicy";
-    "topology-manager-policy" Text "topologyManagerPolicy";
-    "topology-manager-scope" Text "topologyManagerScope";
-    "topology-manager-policy-options" Map "topologyManagerPolicyOptions";
-    "qos-reserved" Map "qosReserved";
-    "runtime-request-timeout" Text "runtimeRequestTimeout";
-    "hairpin-mode" Text "hairpinMode";
-    "max-pods" Int "maxPods";
-    "pod-cidr" Text "podCIDR";
-    "pod-max-pids" Int "podPidsLimit";
-    "resolv-conf" Text "resolvConf";
-    "runonce" Bool "runOnce";
-    "cpu-cfs-quota" Bool "cpuCFSQuota";
-    "cpu-cfs-quota-period" Text "cpuCFSQuotaPeriod";
-    "node-status-max-images" Int "nodeStatusMaxImages";
-    "max-open-files" Int "maxOpenFiles";
-    "kube-api-content-type" Text "contentType";
-    "kube-api-qps" Int "kubeAPIQPS";
-    "kube-api-burst" Int "kubeAPIBurst";
-    "serialize-image-pulls" Bool "serializeImagePulls";
-    "eviction-hard" LessMap "evictionHard";
-    "eviction-soft" LessMap "evictionSoft";
-    "eviction-soft-grace-period" Map "evictionSoftGracePeriod";
-    "eviction-pressure-transition-period" Text "evictionPressureTransitionPeriod";
-    "eviction-max-pod-grace-period" Int "evictionMaxPodGracePeriod";
-    "eviction-minimum-reclaim" Map "evictionMinimumReclaim";
-    "pods-per-core" Int "podsPerCore";
-    "enable-controller-attach-detach" Bool "enableControllerAttachDetach";
-    "protect-kernel-defaults" Bool "protectKernelDefaults";
-    "make-iptables-util-chains" Bool "makeIPTablesUtilChains";
-    "feature-gates" Gates "featureGates";
-    "fail-swap-on" Bool "failSwapOn";
-    "container-log-max-size" Text "containerLogMaxSize";
-    "container-log-max-files" Int "containerLogMaxFiles";
-    "system-reserved" Map "systemReserved";
-    "kube-reserved" Map "kubeReserved";
-    "reserved-cpus" Text "reservedSystemCPUs";
-    "reserved-memory" ReservedMemory "reservedMemory";
-    "system-reserved-cgroup" Text "systemReservedCgroup";
-    "kube-reserved-cgroup" Text "kubeReservedCgroup";
-    "enforce-node-allocatable" List "enforceNodeAllocatable";
-    "allowed-unsafe-sysctls" List "allowedUnsafeSysctls";
-    "volume-plugin-dir" Text "volumePluginDir";
-    "provider-id" Text "providerID";
-    "kernel-memcg-notification" Bool "kernelMemcgNotification";
-    "logging-format" Text "logging"."format";
-    "v" Int "logging"."verbosity";
-    "log-flush-frequency" Text "logging"."flushFrequency";
-    "seccomp-default" Bool "seccompDefault";
-    "register-with-taints" Taints "registerWithTaints";
-    "register-node" Bool "registerNode";
-    "local-storage-capacity-isolation" Bool "localStorageCapacityIsolation";
-    "container-runtime-endpoint" Text "containerRuntimeEndpoint";
-    "image-service-endpoint" Text "imageServiceEndpoint";
-    "fail-cgroupv1" Bool "failCgroupV1";
-}
+/// In the order of the fields they stand for. Each is declared with its field.
+pub static CONFIG_FLAGS: LazyLock<Vec<ConfigFlag>> = LazyLock::new(|| {
+    let flags = KubeletConfiguration::fields().into_iter().filter_map(|field| {
+        let (name, kind) = field.flag?;
+        Some(ConfigFlag { name, path: field.path, kind })
+    });
+    flags.collect()
+});
 
 impl ConfigFlag {
     /// Writes the flag's value over the field it stands for.
     pub(super) fn apply(&self, tree: &mut Node, given: &str) -> Result<(), String> {
         let origin = Origin::Flag(self.name);
-        let node = |value| Node { origin: origin.clone(), value };
+        let node = |value| Node { place: origin.clone(), value };
+        let entry = |key: &str, tree| Entry { key: key.to_owned(), place: origin.clone(), tree };
         let text = |text: &str| node(Value::Text(text.trim().to_owned()));
         let map = |entries: Vec<(&str, &str)>| {
-            Value::Map(entries.into_iter().map(|(k, v)| (k.to_owned(), origin.clone(), text(v))).collect())
+            Value::Map(entries.into_iter().map(|(key, value)| entry(key, text(value))).collect())
         };
         let value = match self.kind {
             FlagKind::Text => Value::Text(given.to_owned()),
             FlagKind::Bool => Value::Bool(boolean(given)?),
             FlagKind::Int => {
-                Value::Int(given.parse().map_err(|_| format!("{given:?} is not a whole number"))?)
+                let number: i64 = given.parse().map_err(|_| format!("{given:?} is not a whole number"))?;
+                Value::Number(number.into())
             }
             FlagKind::List => Value::List(parts(given).map(text).collect()),
             FlagKind::Map => map(pairs(given, '=', "name=value")?),
             FlagKind::LessMap => map(pairs(given, '<', "signal<threshold")?),
             FlagKind::Gates => {
                 for (gate, on) in pairs(given, '=', "Gate=true")? {
-                    let path = [self.path, &[gate]].concat();
+                    let path = [self.path.as_slice(), &[gate]].concat();
                     tree.set(&path, node(Value::Bool(boolean(on)?)));
                 }
                 return Ok(());
@@ -177,13 +79,11 @@ impl ConfigFlag {
                     .collect::<Result<_, _>>()?,
             ),
             FlagKind::Headers => {
-                let mut headers: Vec<(String, Origin, Node)> = vec![];
+                let mut headers: Vec<Entry> = vec![];
                 for (name, value) in pairs(given, ':', "name:value")? {
-                    match headers.iter_mut().find(|(known, ..)| known == name) {
-                        Some((_, _, Node { value: Value::List(values), .. })) => values.push(text(value)),
-                        _ => {
-                            headers.push((name.into(), origin.clone(), node(Value::List(vec![text(value)]))))
-                        }
+                    match headers.iter_mut().find(|header| header.key == name).map(|h| &mut h.tree.value) {
+                        Some(Value::List(values)) => values.push(text(value)),
+                        _ => headers.push(entry(name, node(Value::List(vec![text(value)])))),
                     }
                 }
                 Value::Map(headers)
@@ -195,15 +95,15 @@ impl ConfigFlag {
                     .map(|part| {
                         reservation(part).map(|(numa, limits)| {
                             node(Value::Map(vec![
-                                ("numaNode".into(), origin.clone(), node(Value::Int(numa))),
-                                ("limits".into(), origin.clone(), node(map(limits))),
+                                entry("numaNode", node(Value::Number(numa.into()))),
+                                entry("limits", node(map(limits))),
                             ]))
                         })
                     })
                     .collect::<Result<_, _>>()?,
             ),
         };
-        tree.set(self.path, node(value));
+        tree.set(&self.path, node(value));
         Ok(())
     }
 }

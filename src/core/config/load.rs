@@ -1,15 +1,13 @@
-//! From texts and flags to settings: read, merge, override, decode, check. All problems of one stage are told at once.
+//! From texts and flags to settings: read, merge, override, decode, check. All problems of one stage are reported at once.
 
 use std::fmt;
 
 use super::decode::{Misfit, decode};
+use super::fields::FieldValue;
 use super::flags::ConfigFlag;
-use super::kubelet::default_eviction_hard;
-use super::tree::{self, Node, Origin, Value};
-use super::{Amount, KubeletConfiguration, NodeFlags, Period, Settings, checks, settings};
-
-const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
-const KIND: &str = "KubeletConfiguration";
+use super::kubelet::{API_VERSION, KIND, default_eviction_hard};
+use super::tree::{self, Entry, Node, Origin, Value};
+use super::{KubeletConfiguration, NodeFlags, Period, Settings, settings, together};
 
 /// A configuration file that was read: its name for messages, and what is in it.
 #[derive(Debug, Clone)]
@@ -29,7 +27,7 @@ pub struct ConfigInput {
     pub hostname: String,
 }
 
-/// One problem, with its place if it has one.
+/// One problem, and where it was written, if it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     pub origin: Option<Origin>,
@@ -46,7 +44,7 @@ pub fn load(input: &ConfigInput) -> Result<Settings, ConfigErrors> {
         Some(text) => read(text, &mut problems),
         None => Node::empty_map(Origin::Default),
     };
-    // The kubelet fills these in before it looks at the drop-ins, so a drop-in that names one signal keeps the others.
+    // The kubelet fills these in before it reads the drop-ins, so a drop-in that names one signal keeps the others.
     if merged.get("evictionHard").is_none() {
         merged.set(&["evictionHard"], default_thresholds());
     }
@@ -67,7 +65,7 @@ pub fn load(input: &ConfigInput) -> Result<Settings, ConfigErrors> {
     let mut kubelet: KubeletConfiguration =
         decode(&merged).map_err(|misfit| ConfigErrors(vec![misfit.into()]))?;
     settle(&mut kubelet, &merged);
-    for (field, problem) in checks::check(&kubelet) {
+    for (field, problem) in kubelet.problems().into_iter().chain(together::check(&kubelet)) {
         problems.push(ConfigError::at(&merged, field, problem));
     }
     let settings = settings::build(kubelet, &merged, input, &mut problems);
@@ -94,7 +92,7 @@ fn read(file: &ConfigText, problems: &mut Vec<ConfigError>) -> Node {
     for (field, right) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let (origin, problem) = match node.get(field) {
             Some(Node { value: Value::Text(text), .. }) if text == right => continue,
-            Some(found) => (found.origin.clone(), format!("this must be {right}")),
+            Some(found) => (found.place.clone(), format!("this must be {right}")),
             None => (origin(1), format!("is missing, write {field}: {right}")),
         };
         problems.push(ConfigError { origin: Some(origin), field: field.into(), problem });
@@ -108,11 +106,12 @@ fn read(file: &ConfigText, problems: &mut Vec<ConfigError>) -> Node {
 }
 
 fn default_thresholds() -> Node {
-    let entries = default_eviction_hard().into_iter().map(|(signal, threshold)| {
-        let node = Node { origin: Origin::Default, value: Value::Text(threshold.as_str().into()) };
-        (signal, Origin::Default, node)
+    let node = |value| Node { place: Origin::Default, value };
+    let entries = default_eviction_hard().into_iter().map(|(key, threshold)| {
+        let tree = node(Value::Text(threshold.as_str().into()));
+        Entry { key, place: Origin::Default, tree }
     });
-    Node { origin: Origin::Default, value: Value::Map(entries.collect()) }
+    node(Value::Map(entries.collect()))
 }
 
 /// Defaults that depend on other fields.
@@ -134,9 +133,6 @@ fn settle(kubelet: &mut KubeletConfiguration, given: &Node) {
     if kubelet.image_service_endpoint.is_empty() {
         kubelet.image_service_endpoint = kubelet.container_runtime_endpoint.clone();
     }
-    if kubelet.container_log_max_size == Amount::default() {
-        kubelet.container_log_max_size = Amount::of("10Mi");
-    }
 }
 
 /// Whether the field was given, other than as zero, which stands for its default.
@@ -148,9 +144,9 @@ fn is_period(given: &Node, field: &str) -> bool {
 }
 
 impl ConfigError {
-    pub(super) fn at(tree: &Node, field: &str, problem: String) -> Self {
-        let origin = Some(tree.origin_of(field)).filter(|origin| *origin != Origin::Default);
-        Self { origin, field: field.into(), problem }
+    fn at(tree: &Node, field: String, problem: String) -> Self {
+        let origin = Some(tree.origin_of(&field)).filter(|origin| *origin != Origin::Default);
+        Self { origin, field, problem }
     }
 }
 

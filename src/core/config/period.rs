@@ -95,10 +95,10 @@ fn scaled(number: &str, scale: i64) -> Option<i64> {
         return None;
     }
     let mut value = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.checked_mul(scale)? };
-    let mut place = scale;
+    let mut unit = scale;
     for digit in fraction.bytes() {
-        place /= 10;
-        value = value.checked_add(i64::from(digit - b'0').checked_mul(place)?)?;
+        unit /= 10;
+        value = value.checked_add(i64::from(digit - b'0').checked_mul(unit)?)?;
     }
     Some(value)
 }

@@ -2,80 +2,86 @@
 
 use std::collections::BTreeMap;
 
+use super::checks::{between, flush_frequency, if_given};
 use super::fields::section;
-use super::{Amount, AuthorizationMode, LogFormat, Period, SwapBehavior, TaintEffect};
+use super::{AuthorizationMode, LogFormat, Period, QuantityText, SwapBehavior, TaintEffect};
 
 section! {
     Authentication {
-        "x509" x509: X509Authentication = if_absent(X509Authentication::default()),
-        "webhook" webhook: WebhookAuthentication = if_absent(WebhookAuthentication::default()),
-        "anonymous" anonymous: AnonymousAuthentication = if_absent(AnonymousAuthentication::default()),
+        pub x509: X509Authentication = if_absent(X509Authentication::default()) => "x509";
+        pub webhook: WebhookAuthentication = if_absent(WebhookAuthentication::default()) => "webhook";
+        pub anonymous: AnonymousAuthentication = if_absent(AnonymousAuthentication::default()) => "anonymous";
     }
     X509Authentication {
-        "clientCAFile" client_ca_file: String = if_zero(String::new()),
+        pub client_ca_file: String = if_zero(String::new()) => "clientCAFile", flag("client-ca-file", Text);
     }
     WebhookAuthentication {
-        "enabled" enabled: bool = if_absent(true),
-        "cacheTTL" cache_ttl: Period = if_zero(Period::minutes(2)),
+        pub enabled: bool = if_absent(true) => "enabled", flag("authentication-token-webhook", Bool);
+        pub cache_ttl: Period = if_zero(Period::minutes(2)) => "cacheTTL",
+            flag("authentication-token-webhook-cache-ttl", Text);
     }
     AnonymousAuthentication {
-        "enabled" enabled: bool = if_absent(false),
+        pub enabled: bool = if_absent(false) => "enabled", flag("anonymous-auth", Bool);
     }
     Authorization {
-        "mode" mode: AuthorizationMode = if_absent(AuthorizationMode::Webhook),
-        "webhook" webhook: WebhookAuthorization = if_absent(WebhookAuthorization::default()),
+        pub mode: AuthorizationMode = if_absent(AuthorizationMode::Webhook) => "mode", flag("authorization-mode", Text);
+        pub webhook: WebhookAuthorization = if_absent(WebhookAuthorization::default()) => "webhook";
     }
     WebhookAuthorization {
-        "cacheAuthorizedTTL" cache_authorized_ttl: Period = if_zero(Period::minutes(5)),
-        "cacheUnauthorizedTTL" cache_unauthorized_ttl: Period = if_zero(Period::seconds(30)),
+        pub cache_authorized_ttl: Period = if_zero(Period::minutes(5)) => "cacheAuthorizedTTL",
+            flag("authorization-webhook-cache-authorized-ttl", Text);
+        pub cache_unauthorized_ttl: Period = if_zero(Period::seconds(30)) => "cacheUnauthorizedTTL",
+            flag("authorization-webhook-cache-unauthorized-ttl", Text);
     }
     MemorySwap {
-        "swapBehavior" swap_behavior: SwapBehavior = if_absent(SwapBehavior::Unset),
+        pub(super) swap_behavior: SwapBehavior = if_absent(SwapBehavior::Unset) => "swapBehavior";
     }
     Logging {
-        "format" format: LogFormat = if_absent(LogFormat::Text),
-        "flushFrequency" flush_frequency: FlushFrequency = if_absent(FlushFrequency(Period::seconds(5))),
-        "verbosity" verbosity: u32 = if_absent(0),
-        "vmodule" vmodule: Vec<VModule> = if_absent(vec![]),
-        "options" options: LogOptions = if_absent(LogOptions::default()),
+        pub format: LogFormat = if_absent(LogFormat::Text) => "format", flag("logging-format", Text);
+        pub(super) flush_frequency: FlushFrequency = if_absent(FlushFrequency(Period::seconds(5))) => "flushFrequency",
+            flag("log-flush-frequency", Text), check(flush_frequency);
+        pub verbosity: u32 = if_absent(0) => "verbosity", flag("v", Int);
+        pub(super) vmodule: Vec<VModule> = if_absent(vec![]) => "vmodule";
+        pub options: LogOptions = if_absent(LogOptions::default()) => "options";
     }
     VModule {
-        "filePattern" file_pattern: String = if_absent(String::new()),
-        "verbosity" verbosity: u32 = if_absent(0),
+        pub(super) file_pattern: String = if_absent(String::new()) => "filePattern";
+        pub(super) verbosity: u32 = if_absent(0) => "verbosity";
     }
     LogOptions {
-        "text" text: LogRouting = if_absent(LogRouting::default()),
-        "json" json: LogRouting = if_absent(LogRouting::default()),
+        pub text: LogRouting = if_absent(LogRouting::default()) => "text";
+        pub json: LogRouting = if_absent(LogRouting::default()) => "json";
     }
     LogRouting {
-        "splitStream" split_stream: bool = if_absent(false),
-        "infoBufferSize" info_buffer_size: Amount = if_zero(Amount::zero()),
+        pub(super) split_stream: bool = if_absent(false) => "splitStream";
+        pub(super) info_buffer_size: QuantityText = if_zero(QuantityText::of("0")) => "infoBufferSize";
     }
     ShutdownGracePeriodByPodPriority {
-        "priority" priority: i32 = if_absent(0),
-        "shutdownGracePeriodSeconds" shutdown_grace_period_seconds: i64 = if_absent(0),
+        pub(super) priority: i32 = if_absent(0) => "priority";
+        pub(super) shutdown_grace_period_seconds: i64 = if_absent(0) => "shutdownGracePeriodSeconds";
     }
     CrashLoopBackOff {
         /// Only with the feature gate KubeletCrashLoopBackOffMax.
-        "maxContainerRestartPeriod" max_container_restart_period: Option<Period> = if_absent(None),
+        pub(super) max_container_restart_period: Option<Period> = if_absent(None) => "maxContainerRestartPeriod",
+            check(if_given(between(Period::seconds(1), Period::minutes(5))));
     }
     MemoryReservation {
-        "numaNode" numa_node: i32 = if_absent(0),
-        "limits" limits: BTreeMap<String, Amount> = if_absent(BTreeMap::new()),
+        pub(super) numa_node: i32 = if_absent(0) => "numaNode";
+        pub(super) limits: BTreeMap<String, QuantityText> = if_absent(BTreeMap::new()) => "limits";
     }
     Tracing {
-        "endpoint" endpoint: Option<String> = if_absent(None),
-        "samplingRatePerMillion" sampling_rate_per_million: Option<i32> = if_absent(None),
+        pub(super) endpoint: Option<String> = if_absent(None) => "endpoint";
+        pub(super) sampling_rate_per_million: Option<i32> = if_absent(None) => "samplingRatePerMillion";
     }
     UserNamespaces {
-        "idsPerPod" ids_per_pod: i64 = if_absent(65536),
+        pub(super) ids_per_pod: i64 = if_absent(65536) => "idsPerPod";
     }
     /// A taint that the node is registered with.
     Taint {
-        "key" key: String = if_absent(String::new()),
-        "value" value: String = if_absent(String::new()),
-        "effect" effect: TaintEffect = if_absent(TaintEffect::NoSchedule),
-        "timeAdded" time_added: Option<String> = if_absent(None),
+        pub key: String = if_absent(String::new()) => "key";
+        pub value: String = if_absent(String::new()) => "value";
+        pub effect: TaintEffect = if_absent(TaintEffect::NoSchedule) => "effect";
+        pub time_added: Option<String> = if_absent(None) => "timeAdded";
     }
 }
 

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use super::KubeletConfiguration;
+use super::fields::{FieldValue, Support};
 use super::load::{ConfigError, ConfigInput};
+use super::names::{is_dns_name, is_label_value, is_qualified_name, is_reserved_label};
 use super::tree::{Node, Origin};
-use super::{KubeletConfiguration, LogFormat, NOT_ACTED_ON, Taint};
 
 /// Where pods are described when nothing else says where they come from.
 pub const DEFAULT_MANIFEST_DIR: &str = "/etc/keelson/manifests";
+/// What `keelson pods` connects to when it is given nothing else.
+pub const DEFAULT_SOCKET: &str = "/run/keelson/keelson.sock";
 
 /// What the agent runs by. Complete: nothing that it needs is left for it to default.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,14 +27,24 @@ pub struct Settings {
     /// Given by --node-ip. An unspecified address (`0.0.0.0`, `::`) only says which family is preferred.
     pub node_ips: Vec<IpAddr>,
     pub node_labels: BTreeMap<String, String>,
+    /// A cloud controller initializes this node.
+    pub external_cloud: bool,
     pub register_node: bool,
-    pub register_with_taints: Vec<Taint>,
-    /// /var/lib/kubelet unless given: pods, plugins, pki lie under it as the kubelet lays them.
-    pub root_dir: PathBuf,
-    pub cert_dir: PathBuf,
+    pub paths: Paths,
     /// With its scheme: unix:///run/containerd/containerd.sock.
     pub container_runtime_endpoint: String,
     pub image_service_endpoint: String,
+    pub runtime_cgroups: Option<String>,
+    /// Fields that were given a value but that this version does not act on, or not in full, each with where it was given.
+    pub not_acted_on: Vec<String>,
+}
+
+/// Where things lie on this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Paths {
+    /// /var/lib/kubelet unless given: pods, plugins, pki lie under it as the kubelet lays them.
+    pub root_dir: PathBuf,
+    pub cert_dir: PathBuf,
     /// The directory (or file) with manifests of static pods.
     pub static_pod_path: Option<PathBuf>,
     pub pod_logs_dir: PathBuf,
@@ -38,13 +52,6 @@ pub struct Settings {
     pub container_logs_dir: PathBuf,
     /// What `keelson pods` connects to.
     pub local_socket: PathBuf,
-    pub runtime_cgroups: Option<String>,
-    /// "external" taints the node until a cloud controller has looked at it.
-    pub cloud_provider: Option<String>,
-    pub log_format: LogFormat,
-    pub log_verbosity: u32,
-    /// Fields that were given a value but that this version does not act on, each with where it was given.
-    pub not_acted_on: Vec<String>,
 }
 
 /// The kubelet's flags that have no field in its configuration, as given.
@@ -56,8 +63,8 @@ pub struct NodeFlags {
     pub node_labels: Option<String>,
     pub root_dir: Option<PathBuf>,
     pub cert_dir: Option<PathBuf>,
-    pub runtime_cgroups: Option<String>,
     pub cloud_provider: Option<String>,
+    pub runtime_cgroups: Option<String>,
     pub local_socket: Option<PathBuf>,
 }
 
@@ -91,53 +98,72 @@ pub(super) fn build(
         complain("node-labels", problem);
         BTreeMap::new()
     });
-    let standalone = node.kubeconfig.is_none();
-    let root_dir = node.root_dir.clone().unwrap_or_else(|| "/var/lib/kubelet".into());
-    let static_pod_path = match kubelet.static_pod_path.as_str() {
-        "" if standalone => Some(DEFAULT_MANIFEST_DIR.into()),
-        "" => None,
-        path => Some(path.into()),
+    let external_cloud = match node.cloud_provider.as_deref() {
+        None | Some("") => false,
+        Some("external") => true,
+        Some(other) => {
+            let problem =
+                format!("{other:?} is no provider that a node works with: use external, or leave it out");
+            complain("cloud-provider", problem);
+            false
+        }
     };
+    let standalone = node.kubeconfig.is_none();
     Settings {
         kubeconfig: node.kubeconfig.clone(),
         standalone,
         node_name,
         node_ips,
         node_labels,
+        external_cloud,
         register_node: kubelet.register_node && !standalone,
-        register_with_taints: kubelet.register_with_taints.clone(),
-        cert_dir: node.cert_dir.clone().unwrap_or_else(|| root_dir.join("pki")),
-        root_dir,
+        paths: paths(&kubelet, node, standalone),
         container_runtime_endpoint: endpoint(&kubelet.container_runtime_endpoint),
         image_service_endpoint: endpoint(&kubelet.image_service_endpoint),
-        static_pod_path,
-        pod_logs_dir: kubelet.pod_logs_dir.clone().into(),
-        container_logs_dir: container_logs_dir(&kubelet.pod_logs_dir),
-        local_socket: node.local_socket.clone().unwrap_or_else(|| "/run/keelson/keelson.sock".into()),
         runtime_cgroups: node.runtime_cgroups.clone().filter(|name| !name.is_empty()),
-        cloud_provider: node.cloud_provider.clone().filter(|name| !name.is_empty()),
-        log_format: kubelet.logging.format,
-        log_verbosity: kubelet.logging.verbosity,
         not_acted_on: not_acted_on(&kubelet, given),
         kubelet,
     }
 }
 
-/// Only what differs from its default: a value that changes nothing needs no warning.
+fn paths(kubelet: &KubeletConfiguration, flags: &NodeFlags, standalone: bool) -> Paths {
+    let root_dir = flags.root_dir.clone().unwrap_or_else(|| "/var/lib/kubelet".into());
+    Paths {
+        cert_dir: flags.cert_dir.clone().unwrap_or_else(|| root_dir.join("pki")),
+        root_dir,
+        static_pod_path: match kubelet.static_pod_path.as_str() {
+            "" if standalone => Some(DEFAULT_MANIFEST_DIR.into()),
+            "" => None,
+            path => Some(path.into()),
+        },
+        pod_logs_dir: kubelet.pod_logs_dir.clone().into(),
+        container_logs_dir: container_logs_dir(&kubelet.pod_logs_dir),
+        local_socket: flags.local_socket.clone().unwrap_or_else(|| DEFAULT_SOCKET.into()),
+    }
+}
+
+/// What was given a value of its own but is not acted on, or not in full. A value that changes nothing needs no warning.
 fn not_acted_on(kubelet: &KubeletConfiguration, given: &Node) -> Vec<String> {
     let (Ok(effective), Ok(default)) =
         (serde_json::to_value(kubelet), serde_json::to_value(KubeletConfiguration::default()))
     else {
         return vec![];
     };
-    NOT_ACTED_ON
-        .iter()
-        .filter(|field| {
-            let pointer = format!("/{}", field.replace('.', "/"));
-            effective.pointer(&pointer) != default.pointer(&pointer)
-        })
-        .map(|field| format!("{field} ({})", given.origin_of(field)))
-        .collect()
+    let mut found = vec![];
+    for field in KubeletConfiguration::fields() {
+        let pointer = format!("/{}", field.path.join("/"));
+        if effective.pointer(&pointer) == default.pointer(&pointer) {
+            continue;
+        }
+        let name = field.name();
+        let origin = given.origin_of(&name);
+        match field.support {
+            Support::ActedOn => {}
+            Support::Partly(missing) => found.push(format!("{name} ({origin}): {missing}")),
+            Support::NotActedOn => found.push(format!("{name} ({origin})")),
+        }
+    }
+    found
 }
 
 fn container_logs_dir(pod_logs_dir: &str) -> PathBuf {
@@ -169,13 +195,13 @@ fn node_labels(given: Option<&str>) -> Result<BTreeMap<String, String>, String> 
     for part in given.unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let (key, value) = (key.trim(), value.trim());
-        if !super::checks::is_qualified_name(key) {
+        if !is_qualified_name(key) {
             return Err(format!("{key:?} cannot be the name of a label"));
         }
-        if !super::checks::is_label_value(value) {
+        if !is_label_value(value) {
             return Err(format!("{value:?} cannot be the value of label {key}"));
         }
-        if is_reserved(key) {
+        if is_reserved_label(key) {
             return Err(format!(
                 "label {key} is reserved: a node may only give itself kubernetes.io labels such as \
                  node.kubernetes.io/*, kubelet.kubernetes.io/*, topology.kubernetes.io/region or /zone, \
@@ -185,36 +211,4 @@ fn node_labels(given: Option<&str>) -> Result<BTreeMap<String, String>, String> 
         labels.insert(key.to_owned(), value.to_owned());
     }
     Ok(labels)
-}
-
-/// In a namespace of Kubernetes, but not one of those that a node may set on itself.
-fn is_reserved(key: &str) -> bool {
-    let Some((namespace, _)) = key.split_once('/') else { return false };
-    let within = |suffix: &str| namespace == suffix || namespace.ends_with(&format!(".{suffix}"));
-    let own = within("node.kubernetes.io") || within("kubelet.kubernetes.io");
-    let allowed = [
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-    ];
-    (within("kubernetes.io") || within("k8s.io")) && !own && !allowed.contains(&key)
-}
-
-fn is_dns_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= 253
-        && name.split('.').all(|part| {
-            !part.is_empty()
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-                && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        })
 }

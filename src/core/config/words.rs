@@ -22,6 +22,8 @@ macro_rules! words {
             fn default() -> Self { Self::$default }
         }
 
+        impl super::fields::FieldValue for $name {}
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(self.as_str()) }
         }

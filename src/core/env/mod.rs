@@ -4,6 +4,7 @@ mod refs;
 mod services;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use crate::security::SecurityError;
 
 pub use refs::{ObjectRefs, object_refs};
 pub use services::{ServiceEnv, ServicePort, service_env};
+pub use variables::{CommandLine, MAX_STRING_BYTES, MAX_TOTAL_BYTES, Variables};
 
 /// What keeps a container from being created although nothing is wrong with the machine. It becomes the container's
 /// CreateContainerConfigError and goes away when the object appears.
@@ -32,9 +34,17 @@ pub enum ConfigError {
     #[error("couldn't find key {key} in Secret {namespace}/{name}")]
     SecretKey { namespace: String, name: String, key: String },
     #[error(
-        "key {key} in Secret {namespace}/{name} is not UTF-8 text and cannot be an environment variable; mount it as a file"
+        "{what} refers to a value that is not UTF-8 text, which only an environment variable or a file can hold"
     )]
-    NotText { namespace: String, name: String, key: String },
+    NotText { what: String },
+    #[error(
+        "{what} is longer than {MAX_STRING_BYTES} bytes, which is the most that Linux takes for one variable or argument; put it into a file of a volume"
+    )]
+    TooLong { what: String },
+    #[error(
+        "{what} makes the environment and the arguments larger than {MAX_TOTAL_BYTES} bytes, which is the most that Linux takes for a program; put what is large into files of a volume, and leave out what is not needed (enableServiceLinks: false leaves out services)"
+    )]
+    TooMuch { what: String },
     #[error("environment variable {name}: its value contains a NUL byte, which no environment can hold")]
     Nul { name: String },
     #[error(
@@ -63,81 +73,66 @@ pub struct EnvInput<'a> {
 
 /// Service variables first, then envFrom, then env in the order it was written. A later one replaces an earlier one
 /// of the same name where that stood. References in `env` see what was set above them, and service variables last.
-pub fn environment(input: &EnvInput<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+pub fn environment(input: &EnvInput<'_>) -> Result<Variables, ConfigError> {
     let namespace = input.pod.metadata.namespace.as_deref().unwrap_or("default");
     let links = input.pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
-    let services = service_env(namespace, links, input.services);
+    let services = service_env(namespace, links, input.services)?;
 
     let mut own = Variables::default();
-    own.env_from(input, namespace)?;
+    env_from(&mut own, input)?;
     for var in input.container.env.iter().flatten() {
         let value = match (var.value.as_deref().unwrap_or_default(), &var.value_from) {
             ("", Some(source)) => match resolve(input, namespace, &var.name, source)? {
                 Some(value) => value,
                 None => continue,
             },
-            (text, _) => expand(text, |name| own.get(name).or_else(|| services.get(name).cloned())),
+            (text, _) => {
+                let known = |name: &str| own.get(name).or_else(|| services.get(name));
+                let too_long =
+                    |_| ConfigError::TooLong { what: format!("environment variable {}", var.name) };
+                expand(text, MAX_STRING_BYTES, known).map_err(too_long)?
+            }
         };
-        own.set(&var.name, value);
+        own.set(&var.name, value)?;
     }
-    if let Some((name, _)) = own.list.iter().find(|(_, value)| value.contains('\0')) {
-        return Err(ConfigError::Nul { name: name.clone() });
+    let mut all = Variables::default();
+    for (name, value) in services.into_pairs() {
+        if own.get(&name).is_none() {
+            all.set(&name, value)?;
+        }
     }
-    let mut all: Vec<_> = services.into_iter().filter(|(name, _)| !own.index.contains_key(name)).collect();
-    all.append(&mut own.list);
+    for (name, value) in own.into_pairs() {
+        all.set(&name, value)?;
+    }
     Ok(all)
 }
 
-/// Variables in the order they were first set.
-#[derive(Default)]
-struct Variables {
-    list: Vec<(String, String)>,
-    index: BTreeMap<String, usize>,
-}
-
-impl Variables {
-    fn get(&self, name: &str) -> Option<String> {
-        self.index.get(name).map(|at| self.list[*at].1.clone())
-    }
-
-    fn set(&mut self, name: &str, value: String) {
-        match self.index.get(name) {
-            Some(at) => self.list[*at].1 = value,
-            None => {
-                self.index.insert(name.to_owned(), self.list.len());
-                self.list.push((name.to_owned(), value));
+fn env_from(own: &mut Variables, input: &EnvInput<'_>) -> Result<(), ConfigError> {
+    for source in input.container.env_from.iter().flatten() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        if let Some(wanted) = &source.config_map_ref {
+            match input.config_maps.get(&wanted.name) {
+                Some(found) => {
+                    for (key, value) in found.data.iter().flatten() {
+                        own.set(&format!("{prefix}{key}"), value.clone().into_bytes())?;
+                    }
+                }
+                None if wanted.optional == Some(true) => {}
+                None => return Err(ConfigError::ConfigMapMissing { name: wanted.name.clone() }),
+            }
+        } else if let Some(wanted) = &source.secret_ref {
+            match input.secrets.get(&wanted.name) {
+                Some(found) => {
+                    for (key, value) in found.data.iter().flatten() {
+                        own.set(&format!("{prefix}{key}"), value.0.clone())?;
+                    }
+                }
+                None if wanted.optional == Some(true) => {}
+                None => return Err(ConfigError::SecretMissing { name: wanted.name.clone() }),
             }
         }
     }
-
-    fn env_from(&mut self, input: &EnvInput<'_>, namespace: &str) -> Result<(), ConfigError> {
-        for source in input.container.env_from.iter().flatten() {
-            let prefix = source.prefix.as_deref().unwrap_or_default();
-            if let Some(wanted) = &source.config_map_ref {
-                match input.config_maps.get(&wanted.name) {
-                    Some(found) => {
-                        for (key, value) in found.data.iter().flatten() {
-                            self.set(&format!("{prefix}{key}"), value.clone());
-                        }
-                    }
-                    None if wanted.optional == Some(true) => {}
-                    None => return Err(ConfigError::ConfigMapMissing { name: wanted.name.clone() }),
-                }
-            } else if let Some(wanted) = &source.secret_ref {
-                match input.secrets.get(&wanted.name) {
-                    Some(found) => {
-                        for (key, value) in found.data.iter().flatten() {
-                            let value = text(&value.0, namespace, &wanted.name, key)?;
-                            self.set(&format!("{prefix}{key}"), value);
-                        }
-                    }
-                    None if wanted.optional == Some(true) => {}
-                    None => return Err(ConfigError::SecretMissing { name: wanted.name.clone() }),
-                }
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// None when the source is optional and absent: then the variable is not set at all.
@@ -146,16 +141,17 @@ fn resolve(
     namespace: &str,
     variable: &str,
     source: &EnvVarSource,
-) -> Result<Option<String>, ConfigError> {
+) -> Result<Option<Vec<u8>>, ConfigError> {
     let downward = |source| ConfigError::Downward { name: variable.to_owned(), source };
     if let Some(field) = &source.field_ref {
         let addresses = Addresses { pod_ips: input.pod_ips, host_ips: input.host_ips };
-        return env_field(field, input.pod, addresses).map(Some).map_err(downward);
+        let text = env_field(field, input.pod, addresses).map_err(downward)?;
+        return Ok(Some(text.into_bytes()));
     }
     if let Some(field) = &source.resource_field_ref {
-        return resource_field(field, input.pod, Some(input.container), input.node_allocatable)
-            .map(Some)
-            .map_err(downward);
+        let text = resource_field(field, input.pod, Some(input.container), input.node_allocatable)
+            .map_err(downward)?;
+        return Ok(Some(text.into_bytes()));
     }
     if let Some(wanted) = &source.config_map_key_ref {
         let optional = wanted.optional == Some(true);
@@ -164,7 +160,7 @@ fn resolve(
             return if optional { Ok(None) } else { Err(ConfigError::ConfigMapMissing { name }) };
         };
         return match found.data.as_ref().and_then(|d| d.get(&key)) {
-            Some(value) => Ok(Some(value.clone())),
+            Some(value) => Ok(Some(value.clone().into_bytes())),
             None if optional => Ok(None),
             None => Err(ConfigError::ConfigMapKey { namespace: namespace.to_owned(), name, key }),
         };
@@ -176,7 +172,7 @@ fn resolve(
             return if optional { Ok(None) } else { Err(ConfigError::SecretMissing { name }) };
         };
         return match found.data.as_ref().and_then(|d| d.get(&key)) {
-            Some(value) => text(&value.0, namespace, &name, &key).map(Some),
+            Some(value) => Ok(Some(value.0.clone())),
             None if optional => Ok(None),
             None => Err(ConfigError::SecretKey { namespace: namespace.to_owned(), name, key }),
         };
@@ -184,13 +180,5 @@ fn resolve(
     if source.file_key_ref.is_some() {
         return Err(ConfigError::FileKeyRef { name: variable.to_owned() });
     }
-    Ok(Some(String::new()))
-}
-
-fn text(bytes: &[u8], namespace: &str, name: &str, key: &str) -> Result<String, ConfigError> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| ConfigError::NotText {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        key: key.to_owned(),
-    })
+    Ok(Some(vec![]))
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, Volume};
 
+use crate::volumes::Needs;
+
 /// Names in the pod's own namespace, optional ones included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObjectRefs {
@@ -41,12 +43,9 @@ impl ObjectRefs {
     }
 
     fn volume(&mut self, volume: &Volume) {
-        self.config_maps.extend(volume.config_map.iter().map(|v| v.name.clone()));
-        self.secrets.extend(volume.secret.iter().filter_map(|v| v.secret_name.clone()));
-        for source in volume.projected.iter().flat_map(|v| v.sources.iter().flatten()) {
-            self.config_maps.extend(source.config_map.iter().map(|s| s.name.clone()));
-            self.secrets.extend(source.secret.iter().map(|s| s.name.clone()));
-        }
+        let needs = Needs::of(volume);
+        self.config_maps.extend(needs.config_maps);
+        self.secrets.extend(needs.secrets);
         // A driver's credentials for mounting, in the kinds whose secret lives in the pod's namespace.
         let csi = volume.csi.as_ref().and_then(|v| v.node_publish_secret_ref.as_ref());
         self.secrets.extend(csi.map(|r| r.name.clone()));

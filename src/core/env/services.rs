@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::{ConfigError, Variables};
+
 /// What of a Service its variables are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEnv {
@@ -22,7 +24,7 @@ pub struct ServicePort {
 
 /// The services of the pod's namespace when links are wanted, and in any case kubernetes.default, because that is how
 /// a program finds the API. A service of the pod's namespace wins over that one.
-pub fn service_env(namespace: &str, links: bool, services: &[ServiceEnv]) -> BTreeMap<String, String> {
+pub fn service_env(namespace: &str, links: bool, services: &[ServiceEnv]) -> Result<Variables, ConfigError> {
     let addressed =
         |s: &&ServiceEnv| !s.cluster_ip.is_empty() && s.cluster_ip != "None" && !s.ports.is_empty();
     let master = |s: &ServiceEnv| s.namespace == "default" && s.name == "kubernetes";
@@ -35,7 +37,11 @@ pub fn service_env(namespace: &str, links: bool, services: &[ServiceEnv]) -> BTr
             chosen.insert(service.name.as_str(), service);
         }
     }
-    chosen.into_values().flat_map(variables).collect()
+    let mut all = Variables::default();
+    for (name, value) in chosen.into_values().flat_map(variables) {
+        all.set(&name, value.into_bytes())?;
+    }
+    Ok(all)
 }
 
 fn variables(service: &ServiceEnv) -> Vec<(String, String)> {

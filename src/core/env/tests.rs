@@ -52,10 +52,14 @@ fn world(container: Value) -> World {
 }
 
 impl World {
-    fn env(&self) -> Result<Vec<(String, String)>, ConfigError> {
+    fn container(&self) -> &Container {
+        &self.pod.spec.as_ref().unwrap().containers[0]
+    }
+
+    fn variables(&self) -> Result<Variables, ConfigError> {
         environment(&EnvInput {
             pod: &self.pod,
-            container: &self.pod.spec.as_ref().unwrap().containers[0],
+            container: self.container(),
             config_maps: &self.config_maps,
             secrets: &self.secrets,
             services: &self.services,
@@ -63,6 +67,13 @@ impl World {
             host_ips: &["192.0.2.1".parse().unwrap()],
             node_allocatable: &BTreeMap::new(),
         })
+    }
+
+    /// Bytes that are no text are shown by their values.
+    fn env(&self) -> Result<Vec<(String, String)>, ConfigError> {
+        let text =
+            |value: Vec<u8>| String::from_utf8(value).unwrap_or_else(|e| format!("{:?}", e.as_bytes()));
+        Ok(self.variables()?.into_pairs().into_iter().map(|(name, value)| (name, text(value))).collect())
     }
 
     /// Without the variables of services.
@@ -142,12 +153,11 @@ fn variables_come_from_all_their_sources() {
             json!({"envFrom": [{"configMapRef": {"name": "nope"}}]}),
             err("configmap \"nope\" not found"),
         ),
+        ("a value that is no text", from("secretKeyRef", "sec", "raw", false), set(&[("A", "[255]")])),
         (
-            "no text",
-            from("secretKeyRef", "sec", "raw", false),
-            err(
-                "key raw in Secret shop/sec is not UTF-8 text and cannot be an environment variable; mount it as a file",
-            ),
+            "a Secret with a value that is no text",
+            json!({"envFrom": [{"secretRef": {"name": "sec"}}]}),
+            set(&[("pw", "s3"), ("raw", "[255]")]),
         ),
         (
             "a NUL",
@@ -194,6 +204,79 @@ fn a_variable_of_its_own_hides_a_services() {
     let w = world(json!({"env": [{"name": "KUBERNETES_PORT", "value": "mine"}]}));
     let found: Vec<_> = w.env().unwrap().into_iter().filter(|(n, _)| n == "KUBERNETES_PORT").collect();
     assert_eq!(found, [("KUBERNETES_PORT".to_owned(), "mine".to_owned())]);
+}
+
+/// A kilobyte, and variables that are each made of a hundred of the one before.
+fn steps(count: usize) -> Vec<Value> {
+    let mut all = vec![json!({"name": "V0", "value": "x".repeat(1000)})];
+    for step in 1..=count {
+        let value = format!("$(V{})", step - 1).repeat(100);
+        all.push(json!({"name": format!("V{step}"), "value": value}));
+    }
+    all
+}
+
+#[test]
+fn what_refers_to_what_refers_to_what_is_bounded() {
+    let error = |container: Value| world(container).variables().map(drop).unwrap_err().to_string();
+    assert!(world(json!({"env": steps(1)})).env().is_ok(), "100 KB are fine");
+    assert!(
+        error(json!({"env": steps(9)})).starts_with("environment variable V2 is longer than 131072 bytes")
+    );
+    let many: Vec<Value> =
+        (0..50).map(|n| json!({"name": format!("N{n}"), "value": "y".repeat(100_000)})).collect();
+    let said = error(json!({"env": many}));
+    assert!(said.starts_with("environment variable N20 makes the environment"), "{said}");
+    assert!(said.contains("2097152 bytes"), "{said}");
+    let same: Vec<Value> = (0..50).map(|_| json!({"name": "SAME", "value": "y".repeat(100_000)})).collect();
+    assert!(world(json!({"env": same})).env().is_ok(), "what is replaced does not count");
+}
+
+#[test]
+fn services_alone_can_be_too_much() {
+    let mut w = world(json!({}));
+    let service = w.services[1].clone();
+    w.services.extend((0..20_000).map(|n| ServiceEnv { name: format!("s{n}"), ..service.clone() }));
+    assert!(w.env().is_ok(), "without links they are not told of");
+    w.pod.spec.as_mut().unwrap().enable_service_links = Some(true);
+    let said = w.variables().map(drop).unwrap_err().to_string();
+    assert!(said.contains("larger than 2097152 bytes") && said.contains("enableServiceLinks"), "{said}");
+}
+
+#[test]
+fn commands_and_arguments_share_the_room_with_the_environment() {
+    let run = |container: Value| {
+        let w = world(container);
+        let line = w.variables().and_then(|env| env.command_line(w.container()));
+        line.map(|l| (l.command, l.args)).map_err(|e| e.to_string())
+    };
+    let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        run(
+            json!({"env": [{"name": "A", "value": "1"}], "command": ["sh", "$(A)"], "args": ["$$(A)", "$(B)"]})
+        ),
+        Ok((words(&["sh", "1"]), words(&["$(A)", "$(B)"])))
+    );
+    for (what, container, want) in [
+        (
+            "one argument of many values",
+            json!({"env": steps(1), "args": ["a", "$(V1)$(V1)"]}),
+            "args[1] is longer than 131072 bytes",
+        ),
+        (
+            "many arguments of one value",
+            json!({"env": steps(1), "command": vec!["$(V1)"; 40]}),
+            "command[19] makes the environment and the arguments larger than 2097152 bytes",
+        ),
+        (
+            "an argument of a value that is no text",
+            json!({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "raw"}}}], "args": ["$(A)"]}),
+            "args[0] refers to a value that is not UTF-8 text",
+        ),
+    ] {
+        let said = run(container).expect_err(what);
+        assert!(said.starts_with(want), "{what}: {said}");
+    }
 }
 
 #[test]

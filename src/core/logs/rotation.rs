@@ -87,12 +87,12 @@ pub struct Growth {
     pub during: Duration,
 }
 
-/// The least time between two looks at one log, however quickly it grows.
+/// The least time between two checks of one log, however quickly it grows.
 pub const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// When to look at a log again. One that grows quickly is looked at when it will be full, not an interval later, so
+/// When to check a log again. One that grows quickly is checked when it will be full, not an interval later, so
 /// that its files are about as large as configured.
-pub fn next_look(size: u64, max_size: u64, growth: Option<Growth>, interval: Duration) -> Duration {
+pub fn next_check(size: u64, max_size: u64, growth: Option<Growth>, interval: Duration) -> Duration {
     let Some(growth) = growth.filter(|g| g.bytes > 0 && !g.during.is_zero()) else { return interval };
     let room = max_size.saturating_sub(size);
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]

@@ -261,9 +261,9 @@ fn a_quick_log_is_looked_at_when_it_is_full() {
     use std::time::Duration;
     let seconds = Duration::from_secs;
     let grew = |bytes| Some(Growth { bytes, during: seconds(2) });
-    assert_eq!(rotation::next_look(0, 100, None, seconds(10)), seconds(10));
-    assert_eq!(rotation::next_look(50, 100, grew(0), seconds(10)), seconds(10));
-    assert_eq!(rotation::next_look(50, 100, grew(50), seconds(10)), seconds(2));
-    assert_eq!(rotation::next_look(50, 100, grew(5), seconds(10)), seconds(10));
-    assert_eq!(rotation::next_look(99, 100, grew(1000), seconds(10)), rotation::SHORTEST_PAUSE);
+    assert_eq!(rotation::next_check(0, 100, None, seconds(10)), seconds(10));
+    assert_eq!(rotation::next_check(50, 100, grew(0), seconds(10)), seconds(10));
+    assert_eq!(rotation::next_check(50, 100, grew(50), seconds(10)), seconds(2));
+    assert_eq!(rotation::next_check(50, 100, grew(5), seconds(10)), seconds(10));
+    assert_eq!(rotation::next_check(99, 100, grew(1000), seconds(10)), rotation::SHORTEST_PAUSE);
 }

@@ -12,8 +12,6 @@ pub struct Capacity {
     pub pods: u32,
     /// Bytes, by page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// From device plugins.
-    pub extended: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,16 +51,20 @@ pub fn allocatable(capacity: &Capacity, reserved: &Reserved) -> Amounts {
 }
 
 /// Capacity and allocatable as the Node lists them.
-pub(super) fn lists(capacity: &Capacity, reserved: &Reserved) -> (ResourceList, ResourceList) {
+pub(super) fn lists(
+    capacity: &Capacity,
+    reserved: &Reserved,
+    extended: &BTreeMap<String, u64>,
+) -> (ResourceList, ResourceList) {
     let whole = Amounts {
         cpu_millis: capacity.cpu_millis,
         memory_bytes: capacity.memory_bytes,
         ephemeral_storage_bytes: capacity.ephemeral_storage_bytes,
     };
-    (list(whole, capacity), list(allocatable(capacity, reserved), capacity))
+    (list(whole, capacity, extended), list(allocatable(capacity, reserved), capacity, extended))
 }
 
-fn list(amounts: Amounts, capacity: &Capacity) -> ResourceList {
+fn list(amounts: Amounts, capacity: &Capacity, extended: &BTreeMap<String, u64>) -> ResourceList {
     let mut list = ResourceList::from([
         ("cpu".to_owned(), cpu_quantity(amounts.cpu_millis)),
         ("memory".to_owned(), binary_quantity(amounts.memory_bytes)),
@@ -72,7 +74,7 @@ fn list(amounts: Amounts, capacity: &Capacity) -> ResourceList {
     for (page, bytes) in &capacity.huge_pages {
         list.insert(format!("hugepages-{}", binary_quantity(*page).0), binary_quantity(*bytes));
     }
-    for (name, count) in &capacity.extended {
+    for (name, count) in extended {
         list.insert(name.clone(), Quantity(count.to_string()));
     }
     list

@@ -6,60 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::NodeFacts;
 
-/// What is known about the runtime.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum RuntimeState {
-    /// It has not answered since this agent started.
-    #[default]
-    Unknown,
-    /// It answered once and no longer does.
-    Down {
-        error: String,
-    },
-    Answering {
-        runtime: RuntimeCondition,
-        network: RuntimeCondition,
-    },
-}
-
-/// One of the runtime's own conditions, RuntimeReady or NetworkReady.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RuntimeCondition {
-    pub ready: bool,
-    pub reason: String,
-    pub message: String,
-}
-
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
     pub memory: bool,
     pub disk: bool,
     pub pid: bool,
-}
-
-impl RuntimeState {
-    pub fn is_ready(&self) -> bool {
-        self.problems().is_empty()
-    }
-
-    fn problems(&self) -> Vec<String> {
-        let told = |name: &str, condition: &RuntimeCondition| {
-            format!("{name}=false reason:{} message:{}", condition.reason, condition.message)
-        };
-        match self {
-            Self::Unknown => vec!["container runtime status check may not have completed yet".to_owned()],
-            Self::Down { error } if error.is_empty() => vec!["container runtime is down".to_owned()],
-            Self::Down { error } => vec![format!("container runtime is down: {error}")],
-            Self::Answering { runtime, network } => {
-                let runtime_problem = (!runtime.ready)
-                    .then(|| format!("container runtime not ready: {}", told("RuntimeReady", runtime)));
-                let network_problem = (!network.ready).then(|| {
-                    format!("container runtime network not ready: {}", told("NetworkReady", network))
-                });
-                runtime_problem.into_iter().chain(network_problem).collect()
-            }
-        }
-    }
 }
 
 /// Replaces our four in `known` and leaves everyone else's. Ready comes last among them.
@@ -68,7 +19,7 @@ pub(super) fn conditions(
     mut known: Vec<NodeCondition>,
     now: Timestamp,
 ) -> Vec<NodeCondition> {
-    let pressure = facts.pressure;
+    let pressure = facts.signals.pressure;
     let ours = [
         state(
             "MemoryPressure",
@@ -117,8 +68,8 @@ fn state(type_: &str, holds: bool, yes: [&str; 2], no: [&str; 2]) -> NodeConditi
 }
 
 fn ready(facts: &NodeFacts) -> NodeCondition {
-    let mut problems = facts.runtime.problems();
-    problems.extend(facts.other_problems.iter().cloned());
+    let mut problems = facts.runtime.state.problems();
+    problems.extend(facts.signals.problems.values().cloned());
     let missing: Vec<&str> = [
         ("cpu", facts.capacity.cpu_millis),
         ("memory", facts.capacity.memory_bytes),

@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 
 use super::*;
@@ -7,14 +10,12 @@ fn facts() -> NodeFacts {
     NodeFacts {
         name: "n1".into(),
         hostname: "n1.example".into(),
-        addresses: vec!["192.0.2.10".parse().unwrap(), "2001:db8::10".parse().unwrap()],
         machine: Machine {
             operating_system: "linux".into(),
             architecture: "amd64".into(),
             boot_id: "b".into(),
             ..Machine::default()
         },
-        runtime_version: "containerd://2.1.9".into(),
         agent_version: "v1.36.4".into(),
         agent_port: 10250,
         capacity: Capacity {
@@ -24,7 +25,15 @@ fn facts() -> NodeFacts {
             pods: 110,
             ..Capacity::default()
         },
-        runtime: RuntimeState::Answering { runtime: fine.clone(), network: fine },
+        runtime: NodeRuntime {
+            state: RuntimeState::Answering { runtime: fine.clone(), network: fine },
+            version: "containerd://2.1.9".into(),
+            ..NodeRuntime::default()
+        },
+        signals: NodeSignals {
+            addresses: vec!["192.0.2.10".parse().unwrap(), "2001:db8::10".parse().unwrap()],
+            ..NodeSignals::default()
+        },
         ..NodeFacts::default()
     }
 }
@@ -54,25 +63,25 @@ fn ready_follows_the_runtime_and_says_why_not() {
         ("all is well", Box::new(|_| {}), "True", "kubelet is posting ready status"),
         (
             "never heard of the runtime",
-            Box::new(|facts| facts.runtime = RuntimeState::Unknown),
+            Box::new(|facts| facts.runtime.state = RuntimeState::Unknown),
             "False",
             "container runtime status check may not have completed yet",
         ),
         (
             "the runtime went away",
-            Box::new(|facts| facts.runtime = RuntimeState::Down { error: "connection refused".into() }),
+            Box::new(|facts| facts.runtime.state = RuntimeState::Down { error: "connection refused".into() }),
             "False",
             "container runtime is down: connection refused",
         ),
         (
             "no network yet",
-            Box::new(move |facts| facts.runtime = answering(true, false)),
+            Box::new(move |facts| facts.runtime.state = answering(true, false)),
             "False",
             "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized",
         ),
         (
             "two problems at once",
-            Box::new(move |facts| facts.runtime = answering(false, false)),
+            Box::new(move |facts| facts.runtime.state = answering(false, false)),
             "False",
             "[container runtime not ready: RuntimeReady=false reason:R message:r, container runtime network not ready: \
              NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized]",
@@ -85,7 +94,10 @@ fn ready_follows_the_runtime_and_says_why_not() {
         ),
         (
             "shutting down",
-            Box::new(|facts| facts.other_problems = vec!["node is shutting down".into()]),
+            Box::new(|facts| {
+                let problem = (SignalSource("shutdown"), "node is shutting down".into());
+                facts.signals.problems.extend([problem]);
+            }),
             "False",
             "node is shutting down",
         ),
@@ -100,11 +112,11 @@ fn ready_follows_the_runtime_and_says_why_not() {
 }
 
 #[test]
-fn pressure_is_told_in_the_words_that_tools_look_for() {
+fn pressure_is_reported_in_the_words_that_tools_look_for() {
     let mut facts = facts();
     let calm = desired_status(&facts, None, at(0));
     assert_eq!(condition(&calm, "DiskPressure").1, "KubeletHasNoDiskPressure");
-    facts.pressure = Pressure { memory: true, disk: true, pid: true };
+    facts.signals.pressure = Pressure { memory: true, disk: true, pid: true };
     let pressed = desired_status(&facts, Some(&calm), at(10));
     let expected = [
         ("MemoryPressure", "KubeletHasInsufficientMemory"),
@@ -123,13 +135,31 @@ fn pressure_is_told_in_the_words_that_tools_look_for() {
 }
 
 #[test]
+fn what_parts_of_the_node_report_is_shown_for_as_long_as_they_do() {
+    let mut facts = facts();
+    facts.signals.problems.insert(SignalSource("storage"), "the disk is read-only".into());
+    facts.signals.problems.insert(SignalSource("shutdown"), "node is shutting down".into());
+    facts.signals.volumes_in_use.insert("kubernetes.io/csi/example.com^v1".into());
+    facts.signals.extended.insert("example.com/fpga".into(), 2);
+    let status = desired_status(&facts, None, at(0));
+    assert_eq!(condition(&status, "Ready").2, "[node is shutting down, the disk is read-only]");
+    assert_eq!(status.volumes_in_use, Some(vec!["kubernetes.io/csi/example.com^v1".to_owned()]));
+    assert_eq!(status.capacity.as_ref().unwrap()["example.com/fpga"].0, "2");
+    assert_eq!(status.allocatable.as_ref().unwrap()["example.com/fpga"].0, "2");
+    facts.signals = NodeSignals::default();
+    let later = desired_status(&facts, Some(&status), at(1));
+    assert_eq!(condition(&later, "Ready").0, "True");
+    assert_eq!(later.volumes_in_use, None);
+}
+
+#[test]
 fn a_condition_keeps_the_time_of_its_last_change_and_beats_on() {
     let mut facts = facts();
     let first = desired_status(&facts, None, at(100));
     let second = desired_status(&facts, Some(&first), at(200));
     assert!(!status_changed(&first, &second), "only the heartbeat moved");
     assert_ne!(first, second);
-    facts.runtime = RuntimeState::Unknown;
+    facts.runtime.state = RuntimeState::Unknown;
     let third = desired_status(&facts, Some(&second), at(300));
     assert!(status_changed(&second, &third));
     let times: Vec<_> = [&first, &second, &third]
@@ -201,9 +231,10 @@ fn quantities_are_written_the_way_the_server_would() {
 #[test]
 fn a_new_node_carries_its_labels_addresses_and_taints() {
     let mut facts = facts();
-    facts.labels.insert("team".into(), "blue".into());
-    facts.register_taints = vec![Taint { key: "k".into(), effect: "NoSchedule".into(), ..Taint::default() }];
-    let node = desired_node(&facts, at(0));
+    facts.registration.labels.insert("team".into(), "blue".into());
+    facts.registration.taints =
+        vec![Taint { key: "k".into(), effect: "NoSchedule".into(), ..Taint::default() }];
+    let node = desired_node(&facts, None, at(0));
     let labels = node.metadata.labels.clone().unwrap();
     assert_eq!(labels["kubernetes.io/hostname"], "n1.example");
     assert_eq!(labels["kubernetes.io/arch"], "amd64");
@@ -244,7 +275,7 @@ fn labels_that_the_server_would_refuse_are_refused_at_start() {
 
 #[test]
 fn an_existing_node_is_patched_only_where_it_differs() {
-    let desired = desired_node(&facts(), at(0));
+    let desired = desired_node(&facts(), None, at(0));
     assert_eq!(reconcile_metadata(&desired, &desired), None);
     let mut existing = desired.clone();
     let labels = existing.metadata.labels.get_or_insert_default();
@@ -255,4 +286,77 @@ fn an_existing_node_is_patched_only_where_it_differs() {
         reconcile_metadata(&existing, &desired),
         Some(json!({"metadata": {"labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}}))
     );
+}
+
+#[test]
+fn a_node_is_written_when_it_differs_or_is_due() {
+    let every = SignedDuration::from_secs(300);
+    let known = desired_node(&facts(), None, at(0));
+    let young = Some(SignedDuration::from_secs(10));
+    let due =
+        |known: &Node, age| report_is_due(known, &desired_node(&facts(), Some(known), at(10)), age, every);
+    assert!(!due(&known, young), "only the heartbeat moved");
+    assert!(due(&known, None), "nothing was sent yet");
+    assert!(due(&known, Some(every)), "the last report is old");
+    let mut other = known.clone();
+    other.metadata.labels.get_or_insert_default().remove("kubernetes.io/os");
+    assert!(due(&other, young), "somebody took a label away that every node must have");
+    let mut other = known.clone();
+    other.metadata.labels.get_or_insert_default().remove("kubernetes.io/hostname");
+    assert!(!due(&other, young), "other labels are whoever's");
+    let mut booted = facts();
+    booted.machine.boot_id = "another".into();
+    assert!(has_rebooted(&known, &desired_node(&booted, Some(&known), at(10))));
+    assert!(!has_rebooted(&known, &desired_node(&facts(), Some(&known), at(10))));
+}
+
+#[test]
+fn labels_of_the_command_line_win() {
+    let mut facts = facts();
+    facts.registration.labels.insert("kubernetes.io/hostname".into(), "other".into());
+    let labels = own_labels(&facts);
+    assert_eq!(labels["kubernetes.io/hostname"], "other");
+    assert_eq!(labels["kubernetes.io/os"], "linux");
+}
+
+#[test]
+fn a_cloud_controller_writes_the_addresses_and_is_told_the_given_ones() {
+    let mut facts = facts();
+    facts.registration.external_cloud = true;
+    let annotation = |facts: &NodeFacts| {
+        desired_node(facts, None, at(0))
+            .metadata
+            .annotations
+            .unwrap()
+            .remove("alpha.kubernetes.io/provided-node-ip")
+    };
+    let shown = |facts: &NodeFacts, known: Option<&NodeStatus>| -> Vec<String> {
+        let status = desired_status(facts, known, at(0));
+        status.addresses.into_iter().flatten().map(|a| format!("{} {}", a.type_, a.address)).collect()
+    };
+    assert_eq!(annotation(&facts), None);
+    assert_eq!(shown(&facts, None), ["Hostname n1.example"], "nobody said which");
+    facts.registration.node_ips = vec!["0.0.0.0".parse().unwrap()];
+    assert_eq!(annotation(&facts), None, "that is a family");
+    assert_eq!(shown(&facts, None).len(), 3, "what was found, until the controller comes");
+    facts.registration.node_ips = facts.signals.addresses.clone();
+    assert_eq!(annotation(&facts).as_deref(), Some("192.0.2.10,2001:db8::10"));
+    let written: NodeStatus =
+        serde_json::from_value(json!({"addresses": [{"type": "ExternalIP", "address": "198.51.100.1"}]}))
+            .unwrap();
+    assert_eq!(shown(&facts, Some(&written)), ["ExternalIP 198.51.100.1"]);
+    assert_eq!(
+        host_ips(written.addresses.as_deref().unwrap()),
+        ["198.51.100.1".parse::<std::net::IpAddr>().unwrap()]
+    );
+
+    let with = desired_node(&facts, None, at(0));
+    facts.registration.external_cloud = false;
+    let without = desired_node(&facts, None, at(0));
+    assert_eq!(
+        required_metadata(&with, &without),
+        Some(json!({"annotations": {"alpha.kubernetes.io/provided-node-ip": null}})),
+        "no longer true"
+    );
+    assert_eq!(shown(&facts, Some(&written)).len(), 3, "without a controller the node's own");
 }

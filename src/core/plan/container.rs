@@ -34,12 +34,21 @@ pub fn restarts_after(spec: &PodSpec, container: &Container, kind: ContainerKind
     if let Some(rule) = rules.iter().find(|r| rule_matches(r, exit_code)) {
         return rule.action == "Restart" || rule.action == "RestartAllContainers";
     }
-    let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always");
-    match policy {
+    match policy(spec, container) {
         "Never" => false,
         "OnFailure" => exit_code != 0,
         _ => true,
     }
+}
+
+/// Is the container started again after the agent has ended it for its health? Rules are for exits, so the policy alone
+/// decides.
+pub(super) fn restarts_when_ended(spec: &PodSpec, container: &Container) -> bool {
+    policy(spec, container) != "Never"
+}
+
+fn policy<'a>(spec: &'a PodSpec, container: &'a Container) -> &'a str {
+    container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
 fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

@@ -1,51 +1,76 @@
 //! One step down a pod's life, never up.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Container;
 
-use super::container::{ContainerKind, init_kind, restarts_after};
+use super::container::{ContainerKind, init_kind};
+use crate::admission::Rejection;
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
-use crate::facts::Facts;
-use crate::observed::{ContainerState, ObservedPod};
+use crate::observed::{ContainerState, ObservedContainer, ObservedPod};
+use crate::pod::{Directive, Eviction, Order, PodState};
+use crate::status::is_finished;
 
-/// Where the pod's life stands now that `desired` and `observed` are known. `facts.lifecycle` is where it stood.
-pub fn advance(desired: Option<&DesiredPod>, observed: &ObservedPod, facts: &Facts) -> Lifecycle {
-    match &facts.lifecycle {
-        Lifecycle::Syncing => match why_stop(desired, observed, facts) {
-            Some((reason, grace)) => {
-                let deadline = facts.now.checked_add(grace).unwrap_or(facts.now);
-                settle(Lifecycle::Terminating { reason, deadline }, observed)
+/// Where the pod's life stands now that `order` and `observed` are known. `state.lifecycle` is where it stood.
+pub fn advance(order: &Order, state: &PodState, observed: &ObservedPod, now: Timestamp) -> Lifecycle {
+    let desired = order.desired.as_ref();
+    match &state.lifecycle {
+        Lifecycle::Syncing => match why_stop(order, state, observed, now) {
+            Some(end) => {
+                let deadline = end.deadline(now);
+                settle(Lifecycle::Terminating { reason: end.reason, deadline }, observed)
             }
             None => Lifecycle::Syncing,
         },
         Lifecycle::Terminating { reason, deadline } => {
-            // A second deletion may shorten the grace period, and a completed pod may be deleted meanwhile.
-            let (reason, deadline) = match deletion(desired, observed) {
-                Some((r, grace)) => {
-                    let sooner = facts.now.checked_add(grace).unwrap_or(facts.now).min(*deadline);
-                    (stronger(reason, r), sooner)
+            // A second deletion may shorten the grace period, and a completed or evicted pod may be deleted meanwhile.
+            let next = match (deletion(desired, observed), decided(order)) {
+                (Some(end), _) => {
+                    let deadline = end.deadline(now).min(*deadline);
+                    Lifecycle::Terminating { reason: stronger(reason, end.reason), deadline }
                 }
-                None => (reason.clone(), *deadline),
+                // How the pod ends is settled by now; an eviction can only hurry it.
+                (None, Some(end)) => {
+                    let deadline = end.deadline(now).min(*deadline);
+                    Lifecycle::Terminating { reason: reason.clone(), deadline }
+                }
+                (None, None) => state.lifecycle.clone(),
             };
-            settle(Lifecycle::Terminating { reason, deadline }, observed)
+            settle(next, observed)
         }
         Lifecycle::Terminated { reason } => {
             let reason = match deletion(desired, observed) {
-                Some((r, _)) => stronger(reason, r),
+                Some(end) => stronger(reason, end.reason),
                 None => reason.clone(),
             };
-            settle(Lifecycle::Terminated { reason }, observed)
+            Lifecycle::Terminated { reason }
         }
     }
 }
 
+/// Why a pod is to end, and how long its processes have for it.
+struct End {
+    reason: TerminationReason,
+    grace: SignedDuration,
+}
+
+impl End {
+    fn new(reason: TerminationReason, grace: SignedDuration) -> Self {
+        Self { reason, grace: grace.max(SignedDuration::from_secs(1)) }
+    }
+
+    fn deadline(&self, now: Timestamp) -> Timestamp {
+        now.checked_add(self.grace).unwrap_or(now)
+    }
+}
+
 /// When `activeDeadlineSeconds` runs out, if it is set and the pod has started.
-pub(super) fn active_deadline(desired: &DesiredPod, facts: &Facts) -> Option<Timestamp> {
+pub(super) fn active_deadline(desired: &DesiredPod, state: &PodState) -> Option<Timestamp> {
     let seconds = desired.pod.spec.as_ref()?.active_deadline_seconds?;
-    let start = facts.previous.start_time.as_ref()?.0;
+    let start = state.previous_status.start_time.as_ref()?.0;
     start.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// A pod whose last process is gone has terminated; one that shows a process again has not.
+/// A pod whose last process is gone has terminated. A container that was never started counts as one: it is removed first.
 fn settle(next: Lifecycle, observed: &ObservedPod) -> Lifecycle {
     let alive = observed.containers.iter().any(|c| c.state != ContainerState::Exited);
     match next {
@@ -56,7 +81,7 @@ fn settle(next: Lifecycle, observed: &ObservedPod) -> Lifecycle {
 
 fn stronger(old: &TerminationReason, new: TerminationReason) -> TerminationReason {
     match (old, &new) {
-        // How it ended stays true after the object is deleted too, but a gone object needs no last word.
+        // How it ended stays true after the object is deleted too, but a gone object needs no final status.
         (
             TerminationReason::Evicted { .. } | TerminationReason::Completed | TerminationReason::Deleted,
             _,
@@ -65,68 +90,77 @@ fn stronger(old: &TerminationReason, new: TerminationReason) -> TerminationReaso
     }
 }
 
-fn why_stop(
-    desired: Option<&DesiredPod>,
-    observed: &ObservedPod,
-    facts: &Facts,
-) -> Option<(TerminationReason, SignedDuration)> {
-    if let Some(deleted) = deletion(desired, observed) {
+fn why_stop(order: &Order, state: &PodState, observed: &ObservedPod, now: Timestamp) -> Option<End> {
+    if let Some(deleted) = deletion(order.desired.as_ref(), observed) {
         return Some(deleted);
     }
-    let desired = desired?;
-    let spec = desired.pod.spec.as_ref()?;
-    let grace = SignedDuration::from_secs(spec.termination_grace_period_seconds.unwrap_or(30).max(1));
-    if active_deadline(desired, facts).is_some_and(|at| facts.now >= at) {
+    let desired = order.desired.as_ref()?;
+    let finished = is_finished(&state.previous_status) || completed(desired, state, observed);
+    // A pod that has ended by itself is not evicted any more.
+    if let Some(decided) = decided(order).filter(|_| !finished) {
+        return Some(decided);
+    }
+    if active_deadline(desired, state).is_some_and(|at| now >= at) {
         let reason = TerminationReason::Evicted {
             reason: "DeadlineExceeded".into(),
             message: "Pod was active on the node longer than the specified deadline".into(),
         };
-        return Some((reason, grace));
+        return Some(End::new(reason, desired.grace()));
     }
-    if matches!(facts.previous.phase.as_deref(), Some("Succeeded" | "Failed")) || completed(desired, observed)
-    {
-        return Some((TerminationReason::Completed, grace));
-    }
-    None
+    finished.then(|| End::new(TerminationReason::Completed, desired.grace()))
 }
 
-/// The sources' word: the object is being deleted, or is gone.
-fn deletion(
-    desired: Option<&DesiredPod>,
-    observed: &ObservedPod,
-) -> Option<(TerminationReason, SignedDuration)> {
+/// The node's own decision that the pod is to end.
+fn decided(order: &Order) -> Option<End> {
+    let (reason, message, grace) = match &order.directive {
+        Directive::Run(_) => return None,
+        Directive::Refuse(Rejection { reason, message }) => {
+            (reason, message, order.desired.as_ref().map_or(SignedDuration::ZERO, DesiredPod::grace))
+        }
+        Directive::Evict(Eviction { reason, message, grace }) => {
+            (reason, message, SignedDuration::try_from(*grace).unwrap_or(SignedDuration::MAX))
+        }
+    };
+    let reason = TerminationReason::Evicted { reason: reason.clone(), message: message.clone() };
+    Some(End::new(reason, grace))
+}
+
+/// The sources' decision: the object is being deleted, or is gone.
+fn deletion(desired: Option<&DesiredPod>, observed: &ObservedPod) -> Option<End> {
     let Some(desired) = desired else {
         let grace = observed
             .containers
             .iter()
             .find_map(|c| c.deletion_grace_seconds.or(c.termination_grace_seconds))
             .unwrap_or(30);
-        return Some((TerminationReason::Orphaned, SignedDuration::from_secs(grace.max(1))));
+        return Some(End::new(TerminationReason::Orphaned, SignedDuration::from_secs(grace)));
     };
     let meta = &desired.pod.metadata;
     meta.deletion_timestamp.as_ref()?;
-    let spec_grace = desired.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
-    let grace = meta.deletion_grace_period_seconds.or(spec_grace).unwrap_or(30);
-    Some((TerminationReason::Deleted, SignedDuration::from_secs(grace.max(1))))
+    let grace = meta.deletion_grace_period_seconds.map_or_else(|| desired.grace(), SignedDuration::from_secs);
+    Some(End::new(TerminationReason::Deleted, grace))
 }
 
 /// Has every container finished for good, or an init container failed for good?
-fn completed(desired: &DesiredPod, observed: &ObservedPod) -> bool {
+fn completed(desired: &DesiredPod, state: &PodState, observed: &ObservedPod) -> bool {
     let Some(spec) = &desired.pod.spec else { return false };
-    for c in spec.init_containers.iter().flatten() {
-        let failed_for_good = init_kind(c) == ContainerKind::Init
-            && observed.latest(&c.name).is_some_and(|o| {
-                o.state == ContainerState::Exited
-                    && o.exit_code != 0
-                    && !restarts_after(spec, c, ContainerKind::Init, o.exit_code)
-            });
-        if failed_for_good {
+    let over = |c: &Container, kind: ContainerKind, o: &ObservedContainer| {
+        o.state == ContainerState::Exited && !state.restarts(spec, c, kind, o)
+    };
+    // Only the init container that was reached last is judged: those before it are done, and all are once a main
+    // container exists.
+    let sandbox = observed.latest_sandbox().map(|s| &s.id);
+    let initialized =
+        |c: &Container| observed.latest(&c.name).is_some_and(|o| Some(&o.sandbox_id) == sandbox);
+    if !spec.containers.iter().any(initialized) {
+        let mut inits = spec.init_containers.iter().flatten().rev();
+        let reached = inits.find_map(|c| Some((c, observed.latest(&c.name)?)));
+        if let Some((c, o)) = reached.filter(|(c, _)| init_kind(c) == ContainerKind::Init)
+            && o.has_failed()
+            && over(c, ContainerKind::Init, o)
+        {
             return true;
         }
     }
-    spec.containers.iter().all(|c| {
-        observed.latest(&c.name).is_some_and(|o| {
-            o.state == ContainerState::Exited && !restarts_after(spec, c, ContainerKind::Main, o.exit_code)
-        })
-    })
+    spec.containers.iter().all(|c| observed.latest(&c.name).is_some_and(|o| over(c, ContainerKind::Main, o)))
 }

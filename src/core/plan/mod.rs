@@ -1,10 +1,11 @@
 //! From what was asked and what is there to what is to be done next.
 //!
 //! `advance` moves a pod along its life, `plan` lists the next actions. Both are pure: the worker gathers, calls them,
-//! carries the actions out in order, stops at the first failure, looks again and asks anew. Every action is idempotent
+//! carries the actions out in order, stops at the first failure, observes and asks anew. Every action is idempotent
 //! and a plan for a pod that is as it should be is empty, so it does not matter at which instant an agent dies.
 
 mod container;
+mod containers;
 mod lifecycle;
 mod sync;
 mod terminate;
@@ -15,10 +16,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::desired::{DesiredPod, Lifecycle};
-use crate::facts::{Facts, Waiting};
+use crate::desired::Lifecycle;
+use crate::facts::Facts;
 use crate::ids::{ContainerId, SandboxId};
 use crate::observed::ObservedPod;
+use crate::pod::{PodState, Waiting};
 
 pub use container::{ContainerKind, restarts_after};
 pub use lifecycle::advance;
@@ -37,7 +39,7 @@ pub enum Action {
     RemoveSandbox {
         id: SandboxId,
     },
-    /// Pull by policy, create, start, postStart. `after` is the instance that it replaces.
+    /// Pull by policy, create, start, postStart. `after` is the instance whose end counts towards the back-off.
     StartContainer {
         name: String,
         kind: ContainerKind,
@@ -51,7 +53,7 @@ pub enum Action {
     },
     UnmountVolumes,
     RemoveCgroup,
-    /// The last word about the pod reaches the apiserver; for a deleted one, its object goes too.
+    /// The final status of the pod reaches the apiserver; for a deleted one, its object goes too.
     Finish,
     /// Directories and logs of a pod that nobody knows any more.
     RemoveDirectories,
@@ -64,6 +66,16 @@ pub struct Kill {
     pub grace_seconds: i64,
     /// What the Killing event says.
     pub message: String,
+    /// The container runs again whatever it exits with. Without it the restart policy decides, as after any exit.
+    pub restart: Option<Restart>,
+}
+
+/// A restart that this agent has decided on, because a probe failed or the container's definition changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restart {
+    /// When the instance before ended: the back-off counts from there, because nobody is to blame for being ended by the
+    /// agent. `None`: there was none, and nothing is counted.
+    pub counted_from: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +89,27 @@ pub struct PlannedEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     pub actions: Vec<Action>,
-    /// When to look again although nothing has happened.
+    /// When to decide again although nothing has happened.
     pub requeue_at: Option<Timestamp>,
     pub events: Vec<PlannedEvent>,
     /// Containers that are held back, by name, and why.
     pub waiting: BTreeMap<String, Waiting>,
+}
+
+impl PlannedEvent {
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { warning: false, reason, message: message.into(), container: None }
+    }
+
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::normal(reason, message) }
+    }
+
+    /// About one container of the pod.
+    #[must_use]
+    pub fn of(self, container: &str) -> Self {
+        Self { container: Some(container.to_owned()), ..self }
+    }
 }
 
 impl Plan {
@@ -90,20 +118,12 @@ impl Plan {
     }
 }
 
-pub fn plan(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) -> Plan {
-    match &facts.lifecycle {
-        Lifecycle::Syncing => sync::plan(desired, observed, facts),
-        Lifecycle::Terminating { deadline, .. } => terminate::stop(Some(desired), observed, facts, *deadline),
-        Lifecycle::Terminated { reason } => terminate::clean_up(observed, reason, facts),
-    }
-}
-
-/// For what the runtime still holds of a pod that no source knows: there is no spec to go by, only what was written
-/// into the runtime when its containers were created.
-pub fn plan_orphan(observed: &ObservedPod, facts: &Facts) -> Plan {
-    match &facts.lifecycle {
-        Lifecycle::Syncing => Plan::default(),
-        Lifecycle::Terminating { deadline, .. } => terminate::stop(None, observed, facts, *deadline),
-        Lifecycle::Terminated { reason } => terminate::clean_up(observed, reason, facts),
+/// The next actions for a pod. One that no source knows and that nobody has ever described is planned for by what was
+/// written into the runtime when its containers were created.
+pub fn plan(state: &PodState, observed: &ObservedPod, facts: &Facts) -> Plan {
+    match &state.lifecycle {
+        Lifecycle::Syncing => sync::plan(state, observed, facts),
+        Lifecycle::Terminating { deadline, .. } => terminate::stop(state, observed, facts.now, *deadline),
+        Lifecycle::Terminated { reason } => terminate::clean_up(observed, reason, &state.clean_up),
     }
 }

@@ -5,16 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::container::{ContainerKind, init_kind};
 use super::{Action, Kill, Plan};
 use crate::desired::{DesiredPod, TerminationReason};
-use crate::facts::{CleanUp, Facts};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
+use crate::pod::{CleanUp, PodState};
 
 /// Main containers together, then the sidecars one by one in reverse order, all within one grace period.
-pub(super) fn stop(
-    desired: Option<&DesiredPod>,
-    observed: &ObservedPod,
-    facts: &Facts,
-    deadline: Timestamp,
-) -> Plan {
+pub(super) fn stop(state: &PodState, observed: &ObservedPod, now: Timestamp, deadline: Timestamp) -> Plan {
     let mut plan = Plan::default();
     for c in observed.containers.iter().filter(|c| c.state == ContainerState::Created) {
         plan.actions.push(Action::RemoveContainer { id: c.id.clone() });
@@ -24,7 +19,7 @@ pub(super) fn stop(
         .iter()
         .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
         .collect();
-    let sidecars = sidecars(desired);
+    let sidecars = sidecars(state.desired.as_ref());
     let (last, first): (Vec<_>, Vec<_>) =
         alive.into_iter().partition(|c| sidecars.contains(&c.name.as_str()));
     let batch = if first.is_empty() {
@@ -34,30 +29,30 @@ pub(super) fn stop(
         first
     };
     if !batch.is_empty() {
-        let left = remaining(facts.now, deadline);
+        let left = remaining(now, deadline);
         plan.actions.push(Action::KillContainers(batch.into_iter().map(|c| kill(c, left)).collect()));
     }
     plan
 }
 
 /// Nothing runs any more. A completed pod keeps its containers for their logs and states until it is deleted.
-pub(super) fn clean_up(observed: &ObservedPod, reason: &TerminationReason, facts: &Facts) -> Plan {
+pub(super) fn clean_up(observed: &ObservedPod, reason: &TerminationReason, done: &CleanUp) -> Plan {
     let mut plan = Plan::default();
     let ready = observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready);
     plan.actions.extend(ready.map(|s| Action::StopSandbox { id: s.id.clone() }));
-    if facts.clean_up == CleanUp::Pending {
+    if *done == CleanUp::Pending {
         plan.actions.extend([Action::UnmountVolumes, Action::RemoveCgroup]);
     }
-    let said = match &facts.clean_up {
+    let reported = match done {
         CleanUp::Gone => return plan,
-        CleanUp::Finished(said) => said == reason,
+        CleanUp::Finished(reported) => reported == reason,
         CleanUp::Pending | CleanUp::Released => false,
     };
-    if !said {
+    if !reported {
         plan.actions.push(Action::Finish);
     }
     if matches!(reason, TerminationReason::Deleted | TerminationReason::Orphaned) {
-        // After the last word: nobody who waits for the object to go has to wait for this too.
+        // After the final status: nobody who waits for the object to go has to wait for this too.
         let homeless =
             observed.containers.iter().filter(|c| !observed.sandboxes.iter().any(|s| s.id == c.sandbox_id));
         plan.actions.extend(homeless.map(|c| Action::RemoveContainer { id: c.id.clone() }));
@@ -86,5 +81,6 @@ fn kill(c: &ObservedContainer, grace_seconds: i64) -> Kill {
         name: c.name.clone(),
         grace_seconds,
         message: format!("Stopping container {}", c.name),
+        restart: None,
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::{Amount, BadQuantity};
+use super::quantity::{Amount, BadQuantity, amount_of, to_quantity};
 
 pub type ResourceList = BTreeMap<String, Amount>;
 
@@ -59,7 +59,7 @@ pub fn check_quantities(pod: &Pod) -> Result<(), BadQuantity> {
     let lists =
         requirements.flat_map(|r| [r.requests.as_ref(), r.limits.as_ref()]).chain([spec.overhead.as_ref()]);
     for quantity in lists.flatten().flat_map(BTreeMap::values) {
-        let amount = Amount::of(quantity)?;
+        let amount = amount_of(quantity)?;
         if amount < Amount::ZERO {
             return Err(BadQuantity { text: quantity.0.clone(), problem: "is negative" });
         }
@@ -69,15 +69,15 @@ pub fn check_quantities(pod: &Pod) -> Result<(), BadQuantity> {
 
 /// Back into the API's form.
 pub fn render(list: &ResourceList) -> BTreeMap<String, Quantity> {
-    list.iter().map(|(name, amount)| (name.clone(), amount.to_quantity())).collect()
+    list.iter().map(|(name, amount)| (name.clone(), to_quantity(*amount))).collect()
 }
 
 pub(crate) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> ResourceList {
-    list.into_iter().flatten().map(|(name, q)| (name.clone(), Amount::of(q).unwrap_or_default())).collect()
+    list.into_iter().flatten().map(|(name, q)| (name.clone(), amount_of(q).unwrap_or_default())).collect()
 }
 
 pub(crate) fn amount(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> Amount {
-    list.and_then(|l| l.get(name)).and_then(|q| Amount::of(q).ok()).unwrap_or_default()
+    list.and_then(|l| l.get(name)).and_then(|q| amount_of(q).ok()).unwrap_or_default()
 }
 
 pub(crate) fn is_zero(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> bool {

@@ -34,6 +34,8 @@ pub struct LinuxResources {
     /// By page size as the kernel names it, such as 2MB.
     pub hugepage_limits: Vec<(String, u64)>,
     pub unified: BTreeMap<String, String>,
+    /// In the kernel's list format; empty leaves the choice to the kernel.
+    pub cpuset_cpus: String,
 }
 
 /// What a pod's own cgroup is given. None leaves the kernel's default, which is no limit.
@@ -71,6 +73,7 @@ pub fn container_resources(
         oom_score_adj: oom_score_adj(pod, container, node.memory_bytes),
         hugepage_limits: hugepages(&hugepage_list(pod, own)),
         unified: BTreeMap::new(),
+        cpuset_cpus: String::new(),
     }
 }
 
@@ -165,7 +168,7 @@ fn hugepage_list(pod: &Pod, own: Option<&ResourceRequirements>) -> ResourceList 
 fn hugepages(list: &ResourceList) -> Vec<(String, u64)> {
     list.iter()
         .filter_map(|(name, amount)| {
-            let size = Amount::parse(name.strip_prefix("hugepages-")?).ok()?.value();
+            let size = name.strip_prefix("hugepages-")?.parse::<Amount>().ok()?.value();
             Some((page_size_name(size), u64::try_from(amount.value()).unwrap_or(0)))
         })
         .collect()

@@ -13,6 +13,6 @@ pub use linux::{
     qos_cgroup_shares,
 };
 pub use oom::oom_score_adj;
-pub use quantity::{Amount, BadQuantity};
+pub use quantity::{Amount, BadQuantity, amount_of, to_quantity};
 
 pub(crate) use aggregate::{amount, amounts, has_pod_level};

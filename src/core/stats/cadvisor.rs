@@ -4,7 +4,7 @@
 use super::report::{ContainerReport, PodReport, Report};
 use super::resource::{float, seconds, since_epoch};
 use super::usage::{Counted, Device, Interface, Pressures, Usage, counts_as_traffic};
-use crate::metrics::{Kind, Text};
+use keelson_kit::metrics::{Kind, Text};
 
 /// What a value is of.
 struct Line<'a> {
@@ -70,7 +70,7 @@ const VALUES: &[(&str, Kind, &str, Value)] = &[
     }),
 ];
 
-pub fn write(report: &Report, machine: &Machine) -> String {
+pub fn write(report: &Report, machine: &MachineMetrics) -> String {
     let mut text = Text::measured_at(report.at.as_millisecond());
     let lines = lines(report);
     text.family("container_cpu_usage_seconds_total", Kind::Counter, "Processor time used in seconds");
@@ -118,7 +118,7 @@ pub fn write(report: &Report, machine: &Machine) -> String {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Machine<'a> {
+pub struct MachineMetrics<'a> {
     pub cpus: u64,
     pub memory_bytes: u64,
     pub swap_bytes: u64,

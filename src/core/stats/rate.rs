@@ -23,7 +23,7 @@ struct Sample {
 }
 
 impl Rates {
-    /// Begins a look at everything; what was not seen in the one before is forgotten.
+    /// Begins a round of measuring; what was not seen in the one before is forgotten.
     pub fn begin(&mut self) {
         let last = self.round;
         self.samples.retain(|_, sample| sample.round >= last);

@@ -1,4 +1,4 @@
-//! One look at everything that runs, as it was measured.
+//! Everything that runs, as it was measured at one time.
 
 use jiff::Timestamp;
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::report::{ContainerReport, PodReport, Report};
-use crate::metrics::{Kind, Text};
+use keelson_kit::metrics::{Kind, Text};
 
 pub fn write(report: &Report) -> String {
     let mut text = Text::measured_at(report.at.as_millisecond());

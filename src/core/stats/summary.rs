@@ -7,41 +7,41 @@ use super::usage::{self, Filesystem, Pressure, Stall, Usage};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    pub node: Node,
-    pub pods: Vec<Pod>,
+    pub node: NodeStats,
+    pub pods: Vec<PodStats>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Node {
+pub struct NodeStats {
     pub node_name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub system_containers: Vec<Container>,
+    pub system_containers: Vec<ContainerStats>,
     #[serde(serialize_with = "seconds")]
     pub start_time: Timestamp,
     #[serde(flatten)]
-    pub usage: Shown,
+    pub usage: UsageStats,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fs: Option<Fs>,
+    pub fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<Runtime>,
+    pub runtime: Option<RuntimeStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rlimit: Option<Rlimit>,
+    pub rlimit: Option<RlimitStats>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Runtime {
+pub struct RuntimeStats {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub image_fs: Option<Fs>,
+    pub image_fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub container_fs: Option<Fs>,
+    pub container_fs: Option<FsStats>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Rlimit {
+pub struct RlimitStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,21 +52,21 @@ pub struct Rlimit {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Pod {
+pub struct PodStats {
     pub pod_ref: PodRef,
     #[serde(serialize_with = "seconds")]
     pub start_time: Timestamp,
-    pub containers: Vec<Container>,
+    pub containers: Vec<ContainerStats>,
     #[serde(flatten)]
-    pub usage: Shown,
+    pub usage: UsageStats,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkStats>,
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<VolumeFsStats>,
     #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
-    pub ephemeral_storage: Option<Fs>,
+    pub ephemeral_storage: Option<FsStats>,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Processes>,
+    pub processes: Option<ProcessStats>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -77,40 +77,40 @@ pub struct PodRef {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Processes {
+pub struct ProcessStats {
     pub process_count: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Container {
+pub struct ContainerStats {
     pub name: String,
     #[serde(serialize_with = "seconds")]
     pub start_time: Timestamp,
     #[serde(flatten)]
-    pub usage: Shown,
+    pub usage: UsageStats,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rootfs: Option<Fs>,
+    pub rootfs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub logs: Option<Fs>,
+    pub logs: Option<FsStats>,
 }
 
 /// What is shown of a cgroup's usage, alike for a node, a pod and a container.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Shown {
+pub struct UsageStats {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
+    pub io: Option<IoStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub swap: Option<Swap>,
+    pub swap: Option<SwapStats>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cpu {
+pub struct CpuStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub struct Cpu {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Memory {
+pub struct MemoryStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ pub struct Memory {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Io {
+pub struct IoStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     pub psi: Psi,
@@ -151,7 +151,7 @@ pub struct Io {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Swap {
+pub struct SwapStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,18 +175,18 @@ pub struct PsiData {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Network {
+pub struct NetworkStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(flatten)]
-    pub primary: Interface,
+    pub primary: InterfaceStats,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceStats>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Interface {
+pub struct InterfaceStats {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_bytes: Option<u64>,
@@ -199,9 +199,9 @@ pub struct Interface {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Volume {
+pub struct VolumeFsStats {
     #[serde(flatten)]
-    pub fs: Fs,
+    pub fs: FsStats,
     pub name: String,
     #[serde(rename = "pvcRef", skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
@@ -215,7 +215,7 @@ pub struct Claim {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Fs {
+pub struct FsStats {
     #[serde(serialize_with = "seconds")]
     pub time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,18 +232,18 @@ pub struct Fs {
     pub inodes_used: Option<u64>,
 }
 
-impl Shown {
+impl UsageStats {
     /// `rate` in billionths of a processor.
     pub fn of(usage: &Usage, rate: Option<u64>, time: Timestamp) -> Self {
         let available = |limit: Option<u64>, used: Option<u64>| Some(limit?.saturating_sub(used?));
         Self {
-            cpu: usage.cpu_nanos.map(|nanos| Cpu {
+            cpu: usage.cpu_nanos.map(|nanos| CpuStats {
                 time,
                 usage_nano_cores: rate,
                 usage_core_nano_seconds: Some(nanos),
                 psi: usage.pressures.cpu.map(Psi::from),
             }),
-            memory: usage.memory.map(|used| Memory {
+            memory: usage.memory.map(|used| MemoryStats {
                 time,
                 available_bytes: available(usage.memory_limit, usage.working_set),
                 usage_bytes: Some(used),
@@ -253,8 +253,8 @@ impl Shown {
                 major_page_faults: usage.major_page_faults,
                 psi: usage.pressures.memory.map(Psi::from),
             }),
-            io: usage.pressures.io.map(|p| Io { time, psi: p.into() }),
-            swap: usage.swap.map(|used| Swap {
+            io: usage.pressures.io.map(|p| IoStats { time, psi: p.into() }),
+            swap: usage.swap.map(|used| SwapStats {
                 time,
                 swap_available_bytes: available(usage.swap_limit, Some(used)),
                 swap_usage_bytes: Some(used),
@@ -271,17 +271,17 @@ impl From<Pressure> for Psi {
     }
 }
 
-impl Network {
+impl NetworkStats {
     /// The first is the one that the sums of a pod are taken from; by the reference it is named eth0.
     pub fn of(found: &[usage::Interface], time: Timestamp) -> Option<Self> {
-        let shown: Vec<Interface> =
-            found.iter().filter(|i| usage::counts_as_traffic(&i.name)).map(Interface::from).collect();
+        let shown: Vec<InterfaceStats> =
+            found.iter().filter(|i| usage::counts_as_traffic(&i.name)).map(InterfaceStats::from).collect();
         let primary = shown.iter().find(|i| i.name == "eth0").cloned();
         (!shown.is_empty()).then(|| Self { time, primary: primary.unwrap_or_default(), interfaces: shown })
     }
 }
 
-impl From<&usage::Interface> for Interface {
+impl From<&usage::Interface> for InterfaceStats {
     fn from(i: &usage::Interface) -> Self {
         Self {
             name: i.name.clone(),
@@ -293,7 +293,7 @@ impl From<&usage::Interface> for Interface {
     }
 }
 
-impl Fs {
+impl FsStats {
     pub fn of(fs: Filesystem, time: Timestamp) -> Self {
         Self {
             time,

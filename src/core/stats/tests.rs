@@ -88,7 +88,8 @@ fn resource_metrics_are_what_metrics_server_reads() {
 
 #[test]
 fn cadvisor_metrics_have_the_labels_that_dashboards_select_by() {
-    let machine = cadvisor::Machine { cpus: 2, memory_bytes: 4096, swap_bytes: 0, kernel: "6", os: "x" };
+    let machine =
+        cadvisor::MachineMetrics { cpus: 2, memory_bytes: 4096, swap_bytes: 0, kernel: "6", os: "x" };
     let samples = parse(&cadvisor::write(&report(), &machine));
     let container = "container=\"main\",id=\"/kubepods/podu/c1\",image=\"app:1\",name=\"c1\",namespace=\"ns\",pod=\"web\"";
     let pod = "container=\"\",id=\"/kubepods/podu\",image=\"\",name=\"\",namespace=\"ns\",pod=\"web\"";
@@ -113,7 +114,7 @@ fn cadvisor_metrics_have_the_labels_that_dashboards_select_by() {
 fn a_summary_has_the_api_s_shape() {
     let report = report();
     let pod = &report.pods[0];
-    let shown = summary::Pod {
+    let shown = summary::PodStats {
         pod_ref: summary::PodRef {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
@@ -121,15 +122,15 @@ fn a_summary_has_the_api_s_shape() {
         },
         start_time: pod.created,
         containers: vec![],
-        usage: summary::Shown::of(&pod.usage, Some(5), report.at),
-        network: summary::Network::of(pod.interfaces.as_deref().expect("interfaces"), report.at),
-        volumes: vec![summary::Volume {
-            fs: summary::Fs::of(Filesystem { used: Some(9), ..Filesystem::default() }, report.at),
+        usage: summary::UsageStats::of(&pod.usage, Some(5), report.at),
+        network: summary::NetworkStats::of(pod.interfaces.as_deref().expect("interfaces"), report.at),
+        volumes: vec![summary::VolumeFsStats {
+            fs: summary::FsStats::of(Filesystem { used: Some(9), ..Filesystem::default() }, report.at),
             name: "data".into(),
             claim: None,
         }],
         ephemeral_storage: None,
-        processes: Some(summary::Processes { process_count: 3 }),
+        processes: Some(summary::ProcessStats { process_count: 3 }),
     };
     let time = "2026-01-02T03:04:05Z";
     let psi = json!({"total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0});

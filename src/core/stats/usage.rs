@@ -1,6 +1,6 @@
 //! Measured values, without saying of what. A value that the kernel did not give is `None`, never zero.
 
-/// What one cgroup uses.
+/// What one cgroup uses. As wide as the table that it is: a row for each figure that the kernel has, read and shown by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Usage {
     pub cpu_nanos: Option<u64>,

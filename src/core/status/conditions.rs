@@ -37,7 +37,7 @@ impl Verdict {
 }
 
 pub(super) fn all(d: &Derivation<'_>, status: &PodStatus) -> Vec<PodCondition> {
-    let previous = d.facts.previous.conditions.as_deref().unwrap_or_default();
+    let previous = d.state.previous_status.conditions.as_deref().unwrap_or_default();
     let api = d.desired.pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
 
     let mut list: Vec<PodCondition> =
@@ -136,7 +136,7 @@ fn initialized(d: &Derivation<'_>, status: &PodStatus) -> Verdict {
     // A main container that has run proves it, and what was true once stays: a restarting sidecar undoes nothing.
     let has_run =
         |s: &ContainerStatus| s.state.as_ref().is_some_and(|s| s.running.is_some() || s.terminated.is_some());
-    let was = d.facts.previous.conditions.iter().flatten();
+    let was = d.state.previous_status.conditions.iter().flatten();
     let was = was.into_iter().any(|c| c.type_ == "Initialized" && c.status == "True");
     let message = listed(&unknown, "unknown", &incomplete, "incomplete");
     if message.is_empty() || was || status.container_statuses.iter().flatten().any(has_run) {

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{
 
 use super::ended::{UNKNOWN, unknown_end};
 use super::{Derivation, ephemeral, resources, second};
-use crate::facts::VolumesState;
 use crate::observed::{ContainerState, ObservedContainer};
 use crate::plan::{ContainerKind, restarts_after};
+use crate::pod::VolumesState;
 use crate::resources::is_sidecar;
 use crate::volumes::recursive_read_only;
 
@@ -17,7 +17,7 @@ use crate::volumes::recursive_read_only;
 const MAX_MESSAGES: usize = 12 * 1024;
 
 pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
-    let old = &d.facts.previous;
+    let old = &d.state.previous_status;
     let all = |containers: Vec<(ContainerKind, &Container)>, old: &Option<Vec<ContainerStatus>>| {
         let find = |name: &str| old.iter().flatten().find(|s| s.name == name);
         let list: Vec<_> = containers.iter().map(|(kind, c)| one(d, c, *kind, find(&c.name))).collect();
@@ -52,13 +52,16 @@ fn one(
             .unwrap_or_else(|| instance(d, container, newest, instances.get(1).copied(), old)),
         None => forgotten(d, container, kind, old),
     };
+    // The API lets nothing run again that was once shown as ended for good: what was ended for a restart waits for it.
+    let ordered = newest.is_some_and(|c| d.state.restart_ordered(&c.id).is_some());
+    let why = d.waiting(&container.name).map(|w| (w.reason.as_str(), w.message.as_str()));
     if restarts(d, container, kind, newest, &status)
-        && let Some(why) = d.facts.waiting.get(&container.name)
+        && let Some((reason, message)) = why.or(ordered.then(|| (d.default_reason(), "")))
     {
         if let Some(ended) = status.state.as_ref().and_then(|s| s.terminated.clone()) {
             status.last_state = Some(terminated(ended));
         }
-        status.state = Some(waiting(&why.reason, &why.message));
+        status.state = Some(waiting(reason, message));
     }
     explain_default(d, &mut status);
     judge(d, container, kind, newest, old, &mut status);
@@ -204,7 +207,10 @@ fn restarts(
     }
     match status.state.as_ref().and_then(|s| s.terminated.as_ref()) {
         None => true,
-        Some(end) => restarts_after(d.spec, container, kind, end.exit_code),
+        Some(end) => match newest.filter(|c| end.container_id.as_ref() == Some(&id(d, c))) {
+            Some(ended) => d.state.restarts(d.spec, container, kind, ended),
+            None => restarts_after(d.spec, container, kind, end.exit_code),
+        },
     }
 }
 
@@ -214,7 +220,7 @@ fn explain_default(d: &Derivation<'_>, status: &mut ContainerStatus) {
     if waiting.message.is_some() || waiting.reason.as_deref() != Some(d.default_reason()) {
         return;
     }
-    waiting.message = match (&d.facts.volumes, &d.facts.sandbox_failure) {
+    waiting.message = match (&d.state.volumes.state, &d.state.sandbox.failure) {
         _ if d.is_going() => None,
         (VolumesState::Failed(why), _) => Some(why.clone()),
         (_, Some(failure)) => Some(failure.message.clone()),
@@ -223,7 +229,7 @@ fn explain_default(d: &Derivation<'_>, status: &mut ContainerStatus) {
     waiting.message.take_if(|m| m.is_empty());
 }
 
-/// Started and ready. Until the probes of this agent have spoken, what was known of the same instance holds.
+/// Started and ready. Until the probes of this agent have a result, what was known of the same instance holds.
 fn judge(
     d: &Derivation<'_>,
     container: &Container,
@@ -234,7 +240,7 @@ fn judge(
 ) {
     let state = status.state.clone().unwrap_or_default();
     let old = old.filter(|o| o.container_id.is_some() && o.container_id == status.container_id);
-    let live = newest.filter(|c| state.running.is_some() && !d.facts.hooks_running.contains(&c.id));
+    let live = newest.filter(|c| state.running.is_some() && !d.state.hook_running(&c.id));
     let verdict = live.and_then(|c| d.facts.probes.get(&c.id));
     let started = live.is_some()
         && match verdict {
@@ -261,10 +267,10 @@ fn end_of(
     let id = id(d, instance);
     let default_reason = if instance.exit_code == 0 { "Completed" } else { "Error" };
     let reason = if instance.reason.is_empty() { default_reason } else { instance.reason.as_str() };
-    let words = d.facts.termination_messages.get(&instance.id).map_or("", String::as_str);
+    let words = d.state.termination_message(&instance.id).unwrap_or_default();
     let message =
         [instance.message.as_str(), words].into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>();
-    // The file with the last words may be gone by now; what was read once stays.
+    // The file with the message may be gone by now; what was read once stays.
     let known = remembered.iter().find(|t| t.container_id.as_ref() == Some(&id));
     let message = match message.is_empty() {
         true => known.and_then(|t| t.message.clone()),
@@ -321,7 +327,7 @@ impl Derivation<'_> {
 
     /// Nothing of this pod is started any more.
     fn is_going(&self) -> bool {
-        !self.facts.lifecycle.is_syncing() || self.desired.pod.metadata.deletion_timestamp.is_some()
+        !self.state.lifecycle.is_syncing() || self.desired.pod.metadata.deletion_timestamp.is_some()
     }
 }
 

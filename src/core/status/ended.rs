@@ -1,4 +1,4 @@
-//! The last word about a pod of which no process is left.
+//! The final status of a pod of which no process is left.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 

@@ -14,31 +14,46 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::admission::Rejection;
 use crate::desired::{DesiredPod, Lifecycle, PodSource, TerminationReason};
 use crate::facts::Facts;
 use crate::observed::{ContainerState, ObservedPod, SandboxState};
+use crate::pod::{PodState, Waiting};
 use crate::qos::qos_of;
 
 pub use row::view_row;
+
+/// What a status is computed from.
+pub struct StatusInput<'a> {
+    pub desired: &'a DesiredPod,
+    pub observed: &'a ObservedPod,
+    pub state: &'a PodState,
+    pub facts: &'a Facts,
+    /// Containers that the plan holds back, by name, and why.
+    pub held_back: &'a BTreeMap<String, Waiting>,
+}
 
 /// What one derivation works on.
 pub(crate) struct Derivation<'a> {
     pub desired: &'a DesiredPod,
     pub spec: &'a PodSpec,
     pub observed: &'a ObservedPod,
+    pub state: &'a PodState,
     pub facts: &'a Facts,
+    pub held_back: &'a BTreeMap<String, Waiting>,
 }
 
-pub fn derive(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) -> PodStatus {
+pub fn derive(input: &StatusInput<'_>) -> PodStatus {
+    let StatusInput { desired, observed, state, facts, held_back } = *input;
     let none = PodSpec::default();
     let spec = desired.pod.spec.as_ref().unwrap_or(&none);
-    let d = Derivation { desired, spec, observed, facts };
-    let previous = &facts.previous;
+    let d = Derivation { desired, spec, observed, state, facts, held_back };
+    let previous = &state.previous_status;
     let api = desired.pod.status.as_ref();
 
     let mut status = PodStatus {
@@ -56,7 +71,7 @@ pub fn derive(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) -> Po
         ..Default::default()
     };
     container::fill(&d, &mut status);
-    if matches!(facts.lifecycle, Lifecycle::Terminated { .. }) {
+    if matches!(state.lifecycle, Lifecycle::Terminated { .. }) {
         ended::mark_unfinished(&d, &mut status);
     }
     set_phase(&d, &mut status);
@@ -65,22 +80,8 @@ pub fn derive(desired: &DesiredPod, observed: &ObservedPod, facts: &Facts) -> Po
     status
 }
 
-/// The status of a pod that this node did not take.
-pub fn rejected(desired: &DesiredPod, rejection: &Rejection, now: Timestamp) -> PodStatus {
-    let previous = desired.pod.status.clone().unwrap_or_default();
-    PodStatus {
-        phase: Some("Failed".into()),
-        reason: Some(rejection.reason.clone()),
-        message: Some(format!("Pod was rejected: {}", rejection.message)),
-        qos_class: Some(qos_of(&desired.pod).as_str().to_owned()),
-        start_time: previous.start_time.clone().or_else(|| Some(second(now))),
-        observed_generation: observed_generation(&desired.pod, &previous),
-        ..previous
-    }
-}
-
 fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
-    let previous = &d.facts.previous;
+    let previous = &*d.state.previous_status;
     let api = d.desired.pod.status.as_ref();
     let final_phase = |s: &PodStatus| s.phase.clone().filter(|p| is_final(p));
     let carried = api.and_then(final_phase).or_else(|| final_phase(previous));
@@ -97,7 +98,7 @@ fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
     }
     let mut phase = phase::of(d, status);
     // What is over has an end. Only a manifest's mirror may stay as it was: its pod may come back.
-    if matches!(d.facts.lifecycle, Lifecycle::Terminated { .. }) && !is_final(phase) && !d.is_static() {
+    if matches!(d.state.lifecycle, Lifecycle::Terminated { .. }) && !is_final(phase) && !d.is_static() {
         phase = "Failed";
     }
     let (mut reason, mut message) = (None, None);
@@ -109,7 +110,7 @@ fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
         phase = "Failed";
         (reason, message) = (Some(why.clone()), Some(words.clone()));
     }
-    // A pod that may still hold something exclusive is not told to be over.
+    // A pod that may still hold something exclusive is not reported as over.
     if is_final(phase) && may_be_running(d) {
         phase = match previous.phase.as_deref() {
             Some("Running") => "Running",
@@ -129,7 +130,7 @@ fn status_has_run(status: &PodStatus) -> bool {
 }
 
 fn set_addresses(d: &Derivation<'_>, status: &mut PodStatus) {
-    let previous = &d.facts.previous;
+    let previous = &d.state.previous_status;
     let hosts: Vec<String> = d.facts.host_ips.iter().take(2).map(ToString::to_string).collect();
     status.host_ip = hosts.first().cloned().or_else(|| previous.host_ip.clone());
     status.host_ips = match hosts.is_empty() {
@@ -161,6 +162,11 @@ impl Derivation<'_> {
         self.spec.host_network == Some(true)
     }
 
+    /// Why a container is not running, as the plan or the last attempt to start it says.
+    pub fn waiting(&self, container: &str) -> Option<&Waiting> {
+        self.held_back.get(container).or_else(|| self.state.waiting(container))
+    }
+
     pub fn is_static(&self) -> bool {
         self.desired.source == PodSource::Static
     }
@@ -174,7 +180,7 @@ impl Derivation<'_> {
 }
 
 pub(crate) fn termination<'a>(d: &'a Derivation<'_>) -> Option<&'a TerminationReason> {
-    match &d.facts.lifecycle {
+    match &d.state.lifecycle {
         Lifecycle::Syncing => None,
         Lifecycle::Terminating { reason, .. } | Lifecycle::Terminated { reason } => Some(reason),
     }
@@ -183,12 +189,23 @@ pub(crate) fn termination<'a>(d: &'a Derivation<'_>) -> Option<&'a TerminationRe
 /// Whether a process of this pod may be left.
 pub(crate) fn may_be_running(d: &Derivation<'_>) -> bool {
     let mut states = d.observed.containers.iter().map(|c| c.state);
-    !matches!(d.facts.lifecycle, Lifecycle::Terminated { .. })
+    !matches!(d.state.lifecycle, Lifecycle::Terminated { .. })
         && states.any(|s| matches!(s, ContainerState::Running | ContainerState::Unknown))
 }
 
+/// Succeeded or Failed: a phase that a pod never leaves.
 pub(crate) fn is_final(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
+}
+
+/// Whether a status says that its pod has ended for good.
+pub fn is_finished(status: &PodStatus) -> bool {
+    status.phase.as_deref().is_some_and(is_final)
+}
+
+/// Whether the API's status of a pod says so.
+pub fn has_finished(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(is_finished)
 }
 
 /// The API keeps whole seconds; anything finer would look like a change after a round trip.
@@ -197,7 +214,7 @@ pub(crate) fn second(time: Timestamp) -> Time {
 }
 
 fn start_time(d: &Derivation<'_>) -> Option<Time> {
-    let known = d.facts.previous.start_time.clone();
+    let known = d.state.previous_status.start_time.clone();
     let known = known.or_else(|| d.desired.pod.status.as_ref().and_then(|s| s.start_time.clone()));
     Some(second(known.map_or(d.facts.now, |t| t.0)))
 }

@@ -1,14 +1,22 @@
 //! The phase: one word for where a pod is in its life.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 
 use super::{Derivation, may_be_running};
+use crate::observed::{ContainerState, ObservedContainer};
 use crate::plan::{ContainerKind, restarts_after};
 use crate::resources::is_sidecar;
 
 pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
     let find = |list: &Option<Vec<ContainerStatus>>, name: &str| -> How {
         list.iter().flatten().find(|s| s.name == name).map_or(How::Unknown, how)
+    };
+    let restarts = |container: &Container, kind: ContainerKind, code: i32| {
+        // What exists and never ran is about to be started.
+        let due = |c: &ObservedContainer| {
+            c.state == ContainerState::Created || d.state.restart_ordered(&c.id).is_some()
+        };
+        d.observed.latest(&container.name).is_some_and(due) || restarts_after(d.spec, container, kind, code)
     };
     let mut pending = false;
     let mut unfinished_sidecar = false;
@@ -19,7 +27,8 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
         match (is_sidecar(container), state) {
             (false, How::Ended(0)) | (false, How::BetweenRuns(0)) => {}
             (false, How::Ended(code) | How::BetweenRuns(code)) => {
-                if !restarts_after(d.spec, container, ContainerKind::Init, code) {
+                // One that ends after the main containers have begun is left over; nothing was waiting for it.
+                if !restarts(container, ContainerKind::Init, code) && !main_container_exists(d) {
                     return "Failed";
                 }
             }
@@ -45,11 +54,11 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
             How::Ended(code) => {
                 stopped += 1;
                 succeeded += i32::from(code == 0);
-                for_good += i32::from(!restarts_after(d.spec, container, ContainerKind::Main, code));
+                for_good += i32::from(!restarts(container, ContainerKind::Main, code));
             }
             How::BetweenRuns(code) => {
                 stopped += 1;
-                for_good += i32::from(!restarts_after(d.spec, container, ContainerKind::Main, code));
+                for_good += i32::from(!restarts(container, ContainerKind::Main, code));
             }
             How::NeverRan => waiting += 1,
             How::Unknown => unknown += 1,
@@ -68,7 +77,7 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
         return "Pending";
     }
     // Nothing is restarted any more once the pod goes away.
-    let over = !d.facts.lifecycle.is_syncing() && !may_be_running(d) && !d.is_static();
+    let over = !d.state.lifecycle.is_syncing() && !may_be_running(d) && !d.is_static();
     if !over && stopped != for_good {
         return "Running";
     }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::observed::{ContainerState, ObservedContainer};
-use crate::resources::{Amount, amount, cpu_quota, cpu_shares, pod_requests, render};
+use crate::resources::{Amount, amount, cpu_quota, cpu_shares, pod_requests, render, to_quantity};
 
 /// status.allocatedResources of the pod.
 pub(super) fn allocated(spec: &PodSpec) -> Option<BTreeMap<String, Quantity>> {
@@ -32,18 +32,18 @@ fn actual(shown: &mut ResourceRequirements, observed: &ObservedContainer) {
         let asked = amount(Some(limits), "cpu").milli();
         if real.cpu_period > 0 && real.cpu_quota > 0 && cpu_quota(asked, real.cpu_period) != real.cpu_quota {
             let milli = real.cpu_quota.saturating_mul(1000) / real.cpu_period;
-            limits.insert("cpu".into(), Amount::from_milli(milli).to_quantity());
+            limits.insert("cpu".into(), to_quantity(Amount::from_milli(milli)));
         }
         let asked = amount(Some(limits), "memory").value();
         if real.memory_limit_bytes > 0 && asked != real.memory_limit_bytes {
-            limits.insert("memory".into(), Amount::from_bytes(real.memory_limit_bytes).to_quantity());
+            limits.insert("memory".into(), to_quantity(Amount::from_bytes(real.memory_limit_bytes)));
         }
     }
     if let Some(requests) = &mut shown.requests {
         let asked = amount(Some(requests), "cpu").milli();
         if real.cpu_shares > 0 && requests.contains_key("cpu") && cpu_shares(asked) != real.cpu_shares {
             let milli = (real.cpu_shares.saturating_mul(1000) + 1023) / 1024;
-            requests.insert("cpu".into(), Amount::from_milli(milli).to_quantity());
+            requests.insert("cpu".into(), to_quantity(Amount::from_milli(milli)));
         }
     }
 }

@@ -1,14 +1,19 @@
-//! What a pod's volumes hold and where its containers see them. Writing and mounting happens elsewhere.
+//! What a pod's volumes need and hold, which of them need attention, and where its containers see them. Writing and
+//! mounting happens elsewhere.
 
 mod mounts;
+mod needs;
 mod payload;
+mod plan;
 mod sources;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use mounts::recursive_read_only;
 pub use mounts::{ContainerMount, MountError, MountInput, Propagation, mounts};
+pub use needs::{Change, Needs, TokenNeed};
 pub use payload::{
-    Payload, PayloadFile, TokenRequestSpec, VolumeError, VolumeInput, VolumeProblem, payload, token_requests,
+    MAX_PAYLOAD_BYTES, Payload, PayloadFile, VolumeError, VolumeInput, VolumeProblem, payload,
 };
+pub use plan::{PodVolumes, VolumeOutcome, VolumePlan, VolumesState};
 pub use sources::sources;

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
-use crate::expand::expand_strict;
+use crate::env::Variables;
+use crate::expand::expand;
+
+/// The longest path that Linux takes.
+const MAX_PATH_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
@@ -33,14 +37,14 @@ pub struct MountInput<'a> {
     pub pod: &'a Pod,
     pub container: &'a Container,
     /// The container's environment, for subPathExpr.
-    pub env: &'a [(String, String)],
+    pub env: &'a Variables,
     /// Where each volume is on the host.
     pub volume_paths: &'a BTreeMap<String, String>,
     /// The runtime handler can mount recursively read-only.
     pub recursive_read_only: bool,
     /// The pod's /etc/hosts on the host; left out where the container mounts its own.
     pub etc_hosts: Option<&'a str>,
-    /// The file on the host that the container writes its last words to.
+    /// The file on the host that the container writes its termination message to.
     pub termination_log: Option<&'a str>,
 }
 
@@ -52,6 +56,8 @@ pub enum MountError {
         "missing value for {missing:?} in subPathExpr {expr:?} of volume {volume:?} in container {container:?}"
     )]
     Expression { volume: String, container: String, expr: String, missing: Vec<String> },
+    #[error("subPathExpr of volume {volume:?} in container {container:?} {problem}")]
+    ExpandedPath { volume: String, container: String, problem: String },
     #[error("error SubPath `{0}` must not be an absolute path")]
     Absolute(String),
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
@@ -116,12 +122,7 @@ fn volume_mount(input: &MountInput<'_>, mount: &VolumeMount) -> Result<Container
 fn sub_path(input: &MountInput<'_>, mount: &VolumeMount) -> Result<Option<String>, MountError> {
     let path = match mount.sub_path_expr.as_deref().unwrap_or_default() {
         "" => mount.sub_path.clone().unwrap_or_default(),
-        expr => expand_strict(expr, input.env).map_err(|missing| MountError::Expression {
-            volume: mount.name.clone(),
-            container: input.container.name.clone(),
-            expr: expr.to_owned(),
-            missing,
-        })?,
+        expr => expanded(input, mount, expr)?,
     };
     if path.is_empty() {
         return Ok(None);
@@ -133,6 +134,29 @@ fn sub_path(input: &MountInput<'_>, mount: &VolumeMount) -> Result<Option<String
         return Err(MountError::Backsteps(path));
     }
     Ok(Some(path))
+}
+
+/// An unknown name may not pass here: what is meant for one container would be another's.
+fn expanded(input: &MountInput<'_>, mount: &VolumeMount, expr: &str) -> Result<String, MountError> {
+    let (volume, container) = (mount.name.clone(), input.container.name.clone());
+    let mut missing = vec![];
+    let known = |name: &str| {
+        let value = input.env.get(name);
+        if value.is_none() {
+            missing.push(name.to_owned());
+        }
+        value
+    };
+    let path = expand(expr, MAX_PATH_BYTES, known);
+    if !missing.is_empty() {
+        return Err(MountError::Expression { volume, container, expr: expr.to_owned(), missing });
+    }
+    let problem = match path.map(String::from_utf8) {
+        Ok(Ok(path)) => return Ok(path),
+        Ok(Err(_)) => "refers to a value that is not UTF-8 text".to_owned(),
+        Err(_) => format!("becomes a path of more than {MAX_PATH_BYTES} bytes"),
+    };
+    Err(MountError::ExpandedPath { volume, container, problem })
 }
 
 /// What the agent writes itself is never the container's to change, and an image is not either.

@@ -1,5 +1,6 @@
 //! The files of configMap, secret, downwardAPI and projected volumes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,24 +9,30 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::needs::TokenNeed;
 use crate::downward::{DownwardError, file_field, resource_field};
+
+/// The most that a volume of files may take, counted in whole blocks and with its directories. An object has at most
+/// 1 MiB, but a pod may ask for it under any number of names, in memory that no limit of the pod's covers.
+pub const MAX_PAYLOAD_BYTES: usize = 32 << 20;
 
 /// Files by their path inside the volume, which never leaves it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Payload {
-    pub files: BTreeMap<String, PayloadFile>,
+pub struct Payload<'a> {
+    pub files: BTreeMap<String, PayloadFile<'a>>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct PayloadFile {
-    pub data: Vec<u8>,
+pub struct PayloadFile<'a> {
+    /// Borrowed from its object, however many files show the same.
+    pub data: Cow<'a, [u8]>,
     pub mode: u32,
     /// Who owns the file, where that is not root: a token is readable for the pod's one user and nobody else.
     pub uid: Option<i64>,
 }
 
 /// Contents may be secret, so they are never printed.
-impl std::fmt::Debug for PayloadFile {
+impl std::fmt::Debug for PayloadFile<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PayloadFile({} bytes, mode {:o}, uid {:?})", self.data.len(), self.mode, self.uid)
     }
@@ -37,8 +44,8 @@ pub struct VolumeInput<'a> {
     /// By name; both of the pod's namespace.
     pub config_maps: &'a BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: &'a BTreeMap<String, Arc<Secret>>,
-    /// Service account tokens by audience (empty: the API server's own) and expiration in seconds.
-    pub tokens: &'a BTreeMap<(String, i64), String>,
+    /// Service account tokens.
+    pub tokens: &'a BTreeMap<TokenNeed, String>,
     pub node_allocatable: &'a BTreeMap<String, Quantity>,
 }
 
@@ -67,134 +74,141 @@ pub enum VolumeProblem {
     Path(String),
     #[error("path {0:?} is both a file and a directory of another file")]
     PathConflict(String),
+    #[error(
+        "its files take more than {MAX_PAYLOAD_BYTES} bytes, which is the most that is written into one volume; spread them over several"
+    )]
+    TooLarge,
     #[error("{0} sources are not supported by this agent")]
     Unsupported(&'static str),
 }
 
-/// A token that a projected volume of the pod needs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TokenRequestSpec {
-    pub volume: String,
-    /// Empty for the API server's own audience.
-    pub audience: String,
-    pub expiration_seconds: i64,
-}
-
 const DEFAULT_MODE: i32 = 0o644;
-const DEFAULT_EXPIRATION: i64 = 3600;
 
 /// The files of a volume, or None when its kind is not made of files that the agent writes.
-pub fn payload(volume: &Volume, input: &VolumeInput<'_>) -> Result<Option<Payload>, VolumeError> {
-    let files = if let Some(source) = &volume.config_map {
+pub fn payload<'a>(volume: &Volume, input: &VolumeInput<'a>) -> Result<Option<Payload<'a>>, VolumeError> {
+    let mut files = Files::default();
+    let done = if let Some(source) = &volume.config_map {
         let optional = source.optional == Some(true);
-        config_map(input, &source.name, source.items.as_deref(), optional, mode(source.default_mode))
+        config_map(
+            &mut files,
+            input,
+            &source.name,
+            source.items.as_deref(),
+            optional,
+            mode(source.default_mode),
+        )
     } else if let Some(source) = &volume.secret {
         let name = source.secret_name.as_deref().unwrap_or_default();
         let optional = source.optional == Some(true);
-        secret(input, name, source.items.as_deref(), optional, mode(source.default_mode))
+        secret(&mut files, input, name, source.items.as_deref(), optional, mode(source.default_mode))
     } else if let Some(source) = &volume.downward_api {
-        downward(input, source.items.as_deref(), mode(source.default_mode))
+        downward(&mut files, input, source.items.as_deref(), mode(source.default_mode))
     } else if let Some(source) = &volume.projected {
-        projected(input, source)
+        projected(&mut files, input, source)
     } else {
         return Ok(None);
     };
-    let files = files.and_then(checked);
-    match files {
+    match done.and_then(|()| checked(files.by_path)) {
         Ok(files) => Ok(Some(Payload { files })),
         Err(problem) => Err(VolumeError { volume: volume.name.clone(), problem }),
     }
 }
 
-/// Every token that the pod's volumes need, each once.
-pub fn token_requests(pod: &Pod) -> Vec<TokenRequestSpec> {
-    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-    let mut requests: Vec<_> = volumes
-        .flat_map(|volume| {
-            let sources = volume.projected.iter().flat_map(|p| p.sources.iter().flatten());
-            sources.filter_map(|s| s.service_account_token.as_ref()).map(|token| TokenRequestSpec {
-                volume: volume.name.clone(),
-                audience: token.audience.clone().unwrap_or_default(),
-                expiration_seconds: token.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION),
-            })
-        })
-        .collect();
-    requests.sort();
-    requests.dedup();
-    requests
+/// Files as they come together, and what they will take. A later one replaces an earlier one of the same path.
+#[derive(Default)]
+struct Files<'a> {
+    by_path: BTreeMap<String, PayloadFile<'a>>,
+    taken: usize,
 }
 
-type Files = BTreeMap<String, PayloadFile>;
+impl<'a> Files<'a> {
+    fn insert(&mut self, path: &str, file: PayloadFile<'a>) -> Result<(), VolumeProblem> {
+        let before = self.by_path.get(path).map_or(0, |old| taken_by(path, old));
+        let taken = self.taken - before + taken_by(path, &file);
+        if taken > MAX_PAYLOAD_BYTES {
+            return Err(VolumeProblem::TooLarge);
+        }
+        self.taken = taken;
+        self.by_path.insert(path.to_owned(), file);
+        Ok(())
+    }
+}
 
-fn config_map(
-    input: &VolumeInput<'_>,
+/// A file lies in whole blocks; it and each directory on its way have an inode and a name.
+fn taken_by(path: &str, file: &PayloadFile<'_>) -> usize {
+    const BLOCK: usize = 4096;
+    const INODE: usize = 1024;
+    file.data.len().next_multiple_of(BLOCK) + path.split('/').count() * INODE
+}
+
+fn config_map<'a>(
+    files: &mut Files<'a>,
+    input: &VolumeInput<'a>,
     name: &str,
     items: Option<&[KeyToPath]>,
     optional: bool,
     mode: u32,
-) -> Result<Files, VolumeProblem> {
-    let empty = Arc::default();
+) -> Result<(), VolumeProblem> {
     let found = match input.config_maps.get(name) {
         Some(found) => found,
-        None if optional => &empty,
+        None if optional => return Ok(()),
         None => return Err(VolumeProblem::ConfigMapMissing(name.to_owned())),
     };
     let texts = found.data.iter().flatten().map(|(key, text)| (key, text.as_bytes()));
     // Text wins over binary data under the same key.
     let binaries = found.binary_data.iter().flatten().map(|(key, bytes)| (key, bytes.0.as_slice()));
     let data: BTreeMap<_, _> = binaries.chain(texts).collect();
-    pick(&data, items, optional, mode).map_err(VolumeProblem::ConfigMapKey)
+    pick(files, &data, items, optional, mode, VolumeProblem::ConfigMapKey)
 }
 
-fn secret(
-    input: &VolumeInput<'_>,
+fn secret<'a>(
+    files: &mut Files<'a>,
+    input: &VolumeInput<'a>,
     name: &str,
     items: Option<&[KeyToPath]>,
     optional: bool,
     mode: u32,
-) -> Result<Files, VolumeProblem> {
-    let empty = Arc::default();
+) -> Result<(), VolumeProblem> {
     let found = match input.secrets.get(name) {
         Some(found) => found,
-        None if optional => &empty,
+        None if optional => return Ok(()),
         None => return Err(VolumeProblem::SecretMissing(name.to_owned())),
     };
     let data: BTreeMap<_, _> =
         found.data.iter().flatten().map(|(key, bytes)| (key, bytes.0.as_slice())).collect();
-    pick(&data, items, optional, mode).map_err(VolumeProblem::SecretKey)
+    pick(files, &data, items, optional, mode, VolumeProblem::SecretKey)
 }
 
 /// All keys under their own names, or only those that items list, under the paths given there.
-fn pick(
-    data: &BTreeMap<&String, &[u8]>,
+fn pick<'a>(
+    files: &mut Files<'a>,
+    data: &BTreeMap<&'a String, &'a [u8]>,
     items: Option<&[KeyToPath]>,
     optional: bool,
     mode: u32,
-) -> Result<Files, String> {
-    let file = |bytes: &[u8], mode| PayloadFile { data: bytes.to_vec(), mode, uid: None };
+    missing: fn(String) -> VolumeProblem,
+) -> Result<(), VolumeProblem> {
+    let file = |bytes: &'a [u8], mode| PayloadFile { data: Cow::Borrowed(bytes), mode, uid: None };
     let items = items.unwrap_or_default();
     if items.is_empty() {
-        return Ok(data.iter().map(|(key, bytes)| ((*key).clone(), file(bytes, mode))).collect());
+        return data.iter().try_for_each(|(key, bytes)| files.insert(key, file(bytes, mode)));
     }
-    let mut files = Files::new();
     for item in items {
         match data.get(&item.key) {
-            Some(bytes) => {
-                files.insert(item.path.clone(), file(bytes, own_mode(item.mode, mode)));
-            }
+            Some(bytes) => files.insert(&item.path, file(bytes, own_mode(item.mode, mode)))?,
             None if optional => {}
-            None => return Err(item.key.clone()),
+            None => return Err(missing(item.key.clone())),
         }
     }
-    Ok(files)
+    Ok(())
 }
 
 fn downward(
+    files: &mut Files<'_>,
     input: &VolumeInput<'_>,
     items: Option<&[DownwardAPIVolumeFile]>,
     mode: u32,
-) -> Result<Files, VolumeProblem> {
-    let mut files = Files::new();
+) -> Result<(), VolumeProblem> {
     for item in items.unwrap_or_default() {
         let text = if let Some(field) = &item.field_ref {
             file_field(field, input.pod)?
@@ -203,39 +217,42 @@ fn downward(
         } else {
             String::new()
         };
-        let file = PayloadFile { data: text.into_bytes(), mode: own_mode(item.mode, mode), uid: None };
-        files.insert(item.path.clone(), file);
+        let data = Cow::Owned(text.into_bytes());
+        files.insert(&item.path, PayloadFile { data, mode: own_mode(item.mode, mode), uid: None })?;
     }
-    Ok(files)
+    Ok(())
 }
 
-/// Several sources in one directory. A later source replaces an earlier one's file of the same path.
-fn projected(input: &VolumeInput<'_>, volume: &ProjectedVolumeSource) -> Result<Files, VolumeProblem> {
+/// Several sources in one directory.
+fn projected<'a>(
+    files: &mut Files<'a>,
+    input: &VolumeInput<'a>,
+    volume: &ProjectedVolumeSource,
+) -> Result<(), VolumeProblem> {
     let mode = mode(volume.default_mode);
-    let mut files = Files::new();
-    for source in volume.sources.iter().flatten() {
-        files.extend(projection(input, source, mode)?);
-    }
-    Ok(files)
+    volume.sources.iter().flatten().try_for_each(|source| projection(files, input, source, mode))
 }
 
-fn projection(input: &VolumeInput<'_>, source: &VolumeProjection, mode: u32) -> Result<Files, VolumeProblem> {
+fn projection<'a>(
+    files: &mut Files<'a>,
+    input: &VolumeInput<'a>,
+    source: &VolumeProjection,
+    mode: u32,
+) -> Result<(), VolumeProblem> {
     if let Some(s) = &source.config_map {
-        return config_map(input, &s.name, s.items.as_deref(), s.optional == Some(true), mode);
+        return config_map(files, input, &s.name, s.items.as_deref(), s.optional == Some(true), mode);
     }
     if let Some(s) = &source.secret {
-        return secret(input, &s.name, s.items.as_deref(), s.optional == Some(true), mode);
+        return secret(files, input, &s.name, s.items.as_deref(), s.optional == Some(true), mode);
     }
     if let Some(s) = &source.downward_api {
-        return downward(input, s.items.as_deref(), mode);
+        return downward(files, input, s.items.as_deref(), mode);
     }
     if let Some(s) = &source.service_account_token {
-        let audience = s.audience.clone().unwrap_or_default();
-        let key = (audience, s.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION));
-        let token = input.tokens.get(&key).ok_or(VolumeProblem::TokenPending(key.0))?;
+        let need = TokenNeed::of(s);
+        let token = input.tokens.get(&need).ok_or(VolumeProblem::TokenPending(need.audience))?;
         let (mode, uid) = token_access(input.pod, mode);
-        let file = PayloadFile { data: token.clone().into_bytes(), mode, uid };
-        return Ok(Files::from([(s.path.clone(), file)]));
+        return files.insert(&s.path, PayloadFile { data: Cow::Borrowed(token.as_bytes()), mode, uid });
     }
     if source.cluster_trust_bundle.is_some() {
         return Err(VolumeProblem::Unsupported("clusterTrustBundle"));
@@ -243,33 +260,29 @@ fn projection(input: &VolumeInput<'_>, source: &VolumeProjection, mode: u32) -> 
     if source.pod_certificate.is_some() {
         return Err(VolumeProblem::Unsupported("podCertificate"));
     }
-    Ok(Files::new())
+    Ok(())
 }
 
-/// A token is narrowed to its reader where there is one: the group of the volume, or the one user that every
-/// container runs as.
+/// A token is narrowed to its readers where they are known: the group of the volume, which is given the right to read it
+/// where the files are written, and the one user that every container runs as.
 fn token_access(pod: &Pod, mode: u32) -> (u32, Option<i64>) {
     let Some(spec) = &pod.spec else { return (mode, None) };
     let of_pod = spec.security_context.as_ref();
-    if of_pod.is_some_and(|s| s.fs_group.is_some()) {
-        return (0o600, None);
-    }
     let default = of_pod.and_then(|s| s.run_as_user);
-    let mut users = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-        .map(|c| c.security_context.as_ref().and_then(|s| s.run_as_user).or(default));
-    match users.next().flatten() {
-        Some(uid) if users.all(|u| u == Some(uid)) => (0o600, Some(uid)),
-        _ => (mode, None),
-    }
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let contexts = containers.map(|c| c.security_context.as_ref());
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| c.security_context.as_ref());
+    let mut users = contexts.chain(ephemeral).map(|s| s.and_then(|s| s.run_as_user).or(default));
+    let user = users.next().flatten().filter(|uid| users.all(|user| user == Some(*uid)));
+    let narrowed = user.is_some() || of_pod.is_some_and(|s| s.fs_group.is_some());
+    (if narrowed { 0o600 } else { mode }, user)
 }
 
 /// Normalises every path and refuses what could be written outside, over the swap's own names, or onto itself.
-fn checked(files: Files) -> Result<Files, VolumeProblem> {
-    let mut clean = Files::new();
+fn checked(
+    files: BTreeMap<String, PayloadFile<'_>>,
+) -> Result<BTreeMap<String, PayloadFile<'_>>, VolumeProblem> {
+    let mut clean = BTreeMap::new();
     for (path, file) in files {
         let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         let bad = path.starts_with('/')

@@ -6,11 +6,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::env::Variables;
 
 fn pod(spec: Value) -> Pod {
     let mut base = json!({"metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}});
     base["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     serde_json::from_value(base).unwrap()
+}
+
+fn vault_token() -> TokenNeed {
+    TokenNeed { audience: "vault".into(), expiration_seconds: 600 }
 }
 
 /// The files of a volume as `path:mode:content`, beside ConfigMap cm, Secret sec and a token for vault.
@@ -25,13 +30,14 @@ fn files(spec: Value, volume: Value) -> Result<String, String> {
         pod: &pod(spec),
         config_maps: &[("cm".to_owned(), Arc::new(config_map))].into(),
         secrets: &[("sec".to_owned(), Arc::new(secret))].into(),
-        tokens: &[(("vault".to_owned(), 600), "tok".to_owned())].into(),
+        tokens: &[(vault_token(), "tok".to_owned())].into(),
         node_allocatable: &BTreeMap::new(),
     };
     let payload = payload(&serde_json::from_value(named).unwrap(), &input).map_err(|e| e.to_string())?;
     let Some(payload) = payload else { return Ok("none".into()) };
     let show = |(path, f): (&String, &PayloadFile)| {
-        format!("{path}:{:o}:{}", f.mode, String::from_utf8_lossy(&f.data))
+        let owner = f.uid.map(|uid| format!(":{uid}")).unwrap_or_default();
+        format!("{path}:{:o}{owner}:{}", f.mode, String::from_utf8_lossy(&f.data))
     };
     Ok(payload.files.iter().map(show).collect::<Vec<_>>().join(" "))
 }
@@ -142,7 +148,22 @@ fn a_token_is_for_its_reader_only() {
             json!({"securityContext": {"fsGroup": 5}}),
             "t:600:tok",
         ),
-        ("one user for all containers", json!({"securityContext": {"runAsUser": 7}}), "t:600:tok"),
+        ("one user for all containers", json!({"securityContext": {"runAsUser": 7}}), "t:600:7:tok"),
+        (
+            "one user, and a group that may read too",
+            json!({"securityContext": {"runAsUser": 7, "fsGroup": 5}}),
+            "t:600:7:tok",
+        ),
+        (
+            "a group, and users that differ",
+            json!({"securityContext": {"runAsUser": 7, "fsGroup": 5}, "initContainers": [{"name": "i", "securityContext": {"runAsUser": 8}}]}),
+            "t:600:tok",
+        ),
+        (
+            "an ephemeral container of another user",
+            json!({"securityContext": {"runAsUser": 7}, "ephemeralContainers": [{"name": "e", "securityContext": {"runAsUser": 8}}]}),
+            "t:644:tok",
+        ),
         (
             "users that differ",
             json!({"securityContext": {"runAsUser": 7}, "initContainers": [{"name": "i", "securityContext": {"runAsUser": 8}}]}),
@@ -157,18 +178,100 @@ fn a_token_is_for_its_reader_only() {
 #[test]
 fn tokens_are_asked_for_once() {
     let token = |audience: Value, seconds: Value| json!({"serviceAccountToken": {"path": "t", "audience": audience, "expirationSeconds": seconds}});
-    let pod = pod(json!({"volumes": [
-        {"name": "a", "projected": {"sources": [token(json!(null), json!(3607)), token(json!(null), json!(3607)), token(json!("vault"), json!(null))]}},
-        {"name": "b", "emptyDir": {}},
-    ]}));
-    let got: Vec<_> =
-        token_requests(&pod).into_iter().map(|r| (r.volume, r.audience, r.expiration_seconds)).collect();
-    assert_eq!(got, [("a".into(), String::new(), 3607), ("a".into(), "vault".into(), 3600)]);
+    let needs = needs(
+        json!({"projected": {"sources": [token(json!(null), json!(3607)), token(json!(null), json!(3607)), token(json!("vault"), json!(null))]}}),
+    );
+    let got: Vec<_> = needs.tokens.into_iter().map(|t| (t.audience, t.expiration_seconds)).collect();
+    assert_eq!(got, [(String::new(), 3607), ("vault".into(), 3600)]);
+}
+
+fn needs(volume: Value) -> Needs {
+    let mut named = volume;
+    named["name"] = json!("v");
+    Needs::of(&serde_json::from_value(named).unwrap())
+}
+
+#[test]
+fn a_volume_needs_what_it_shows_and_follows_it() {
+    let labels = json!({"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]});
+    let everything = [Change::ConfigMap("a"), Change::Secret("a"), Change::PodFields, Change::AnyObject];
+    for (what, volume, follows) in [
+        ("a directory", json!({"emptyDir": {}}), vec![]),
+        ("a ConfigMap", json!({"configMap": {"name": "a"}}), vec![Change::ConfigMap("a"), Change::AnyObject]),
+        ("another ConfigMap", json!({"configMap": {"name": "b"}}), vec![Change::AnyObject]),
+        (
+            "an optional Secret",
+            json!({"secret": {"secretName": "a", "optional": true}}),
+            vec![Change::Secret("a"), Change::AnyObject],
+        ),
+        ("no name", json!({"secret": {}}), vec![]),
+        ("fields of the pod", json!({"downwardAPI": labels}), vec![Change::PodFields]),
+        (
+            "all of it",
+            json!({"projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "a"}}, {"downwardAPI": labels}]}}),
+            everything.to_vec(),
+        ),
+    ] {
+        let needs = needs(volume);
+        let got: Vec<_> = everything.into_iter().filter(|change| needs.include(*change)).collect();
+        assert_eq!(got, follows, "{what}");
+    }
+}
+
+#[test]
+fn what_a_volume_holds_is_bounded() {
+    let big = "x".repeat(1 << 20);
+    let config_map: ConfigMap = serde_json::from_value(json!({"data": {"big": big, "small": "s"}})).unwrap();
+    let mut with_notes = pod(json!({}));
+    with_notes.metadata.annotations = Some([("note".to_owned(), "y".repeat(200_000))].into());
+    let input = VolumeInput {
+        pod: &with_notes,
+        config_maps: &[("cm".to_owned(), Arc::new(config_map))].into(),
+        secrets: &BTreeMap::new(),
+        tokens: &BTreeMap::new(),
+        node_allocatable: &BTreeMap::new(),
+    };
+    let many = |count: usize, key: &str, depth: usize| -> Vec<Value> {
+        (0..count).map(|n| json!({"key": key, "path": format!("{}{n}", "d/".repeat(depth))})).collect()
+    };
+    let notes: Vec<Value> = (0..1000)
+        .map(|n| json!({"path": n.to_string(), "fieldRef": {"fieldPath": "metadata.annotations"}}))
+        .collect();
+    let items = |items: Vec<Value>| json!({"name": "v", "configMap": {"name": "cm", "items": items}});
+    for (what, volume, fits) in [
+        ("some large files", items(many(20, "big", 0)), true),
+        ("one key in many files", items(many(20_000, "big", 0)), false),
+        ("many small files", items(many(4000, "small", 0)), true),
+        ("so many that their blocks fill it", items(many(8000, "small", 0)), false),
+        ("few files in very deep directories", items(many(20, "small", 2000)), false),
+        (
+            "several sources together",
+            json!({"name": "v", "projected": {"sources": [
+                {"configMap": {"name": "cm", "items": many(20, "big", 0)}},
+                {"configMap": {"name": "cm", "items": many(20, "big", 1)}},
+            ]}}),
+            false,
+        ),
+        (
+            "one source over the other",
+            json!({"name": "v", "projected": {"sources": [
+                {"configMap": {"name": "cm", "items": many(20, "big", 0)}},
+                {"configMap": {"name": "cm", "items": many(20, "big", 0)}},
+            ]}}),
+            true,
+        ),
+        ("a long field in many files", json!({"name": "v", "downwardAPI": {"items": notes}}), false),
+    ] {
+        let said = payload(&serde_json::from_value(volume).unwrap(), &input).map(drop);
+        let said = said.map_err(|e| e.to_string());
+        assert_eq!(said.is_ok(), fits, "{what}: {said:?}");
+        assert!(fits || said.is_err_and(|e| e.contains("\"v\"") && e.contains("33554432 bytes")), "{what}");
+    }
 }
 
 #[test]
 fn secrets_are_not_printed() {
-    let file = PayloadFile { data: b"s3cret".to_vec(), mode: 0o600, uid: None };
+    let file = PayloadFile { data: b"s3cret"[..].into(), mode: 0o600, uid: None };
     assert!(!format!("{file:?}").contains("s3cret"));
 }
 
@@ -177,11 +280,12 @@ fn mount(mount: Value, supported: bool) -> Result<ContainerMount, String> {
         "containers": [{"name": "c", "volumeMounts": [mount]}],
         "volumes": [{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}, {"name": "late", "emptyDir": {}}],
     }));
-    let env = vec![
-        ("POD".to_owned(), "p-0".to_owned()),
-        ("UP".to_owned(), "..".to_owned()),
-        ("ABS".to_owned(), "/etc".to_owned()),
-    ];
+    let mut env = Variables::default();
+    for (name, value) in
+        [("POD", &b"p-0"[..]), ("UP", b".."), ("ABS", b"/etc"), ("RAW", b"\xff"), ("LONG", &[b'x'; 3000])]
+    {
+        env.set(name, value.to_vec()).unwrap();
+    }
     mounts(&MountInput {
         pod: &pod,
         container: &pod.spec.as_ref().unwrap().containers[0],
@@ -258,6 +362,16 @@ fn mounts_that_cannot_be_are_refused_in_words() {
             "missing value for [\"WHO\"]",
         ),
         (
+            "an expression that is no text",
+            json!({"name": "data", "mountPath": "/d", "subPathExpr": "$(RAW)"}),
+            "subPathExpr of volume \"data\" in container \"c\" refers to a value that is not UTF-8 text",
+        ),
+        (
+            "an expression that becomes long",
+            json!({"name": "data", "mountPath": "/d", "subPathExpr": "$(LONG)$(LONG)"}),
+            "becomes a path of more than 4096 bytes",
+        ),
+        (
             "an unknown propagation",
             json!({"name": "data", "mountPath": "/d", "mountPropagation": "Sideways"}),
             "\"Sideways\"",
@@ -287,7 +401,7 @@ fn a_container_may_bring_its_own_hosts_file() {
         let input = MountInput {
             pod: &pod,
             container: &pod.spec.as_ref().unwrap().containers[0],
-            env: &[],
+            env: &Variables::default(),
             volume_paths: &[("data".to_owned(), "/v".to_owned())].into(),
             recursive_read_only: false,
             etc_hosts: Some("/pods/u/etc-hosts"),

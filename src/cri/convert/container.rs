@@ -1,4 +1,4 @@
-//! What the runtime is told about one container.
+//! The request for one container.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use super::sandbox::UserNamespace;
 use super::security::{SecurityInput, container_security};
 use super::{ConvertError, labels, linux_resources, signal};
 
-/// A container of a pod, and what had to be looked up or computed for it.
+/// A container of a pod, and what had to be looked up or computed for it. As wide as the message that it becomes: every field
+/// is an independent input, and naming each where it is filled keeps one from being taken for another.
 #[derive(Debug, Clone)]
 pub struct ContainerInput<'a> {
     pub pod: &'a Pod,
@@ -29,7 +30,8 @@ pub struct ContainerInput<'a> {
     /// With all variables expanded.
     pub command: Vec<String>,
     pub args: Vec<String>,
-    pub envs: Vec<(String, String)>,
+    /// Values are bytes: that of a Secret need not be text.
+    pub envs: Vec<(String, Vec<u8>)>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
     pub cdi_devices: Vec<String>,
@@ -168,6 +170,6 @@ fn device(device: &Device) -> proto::Device {
     }
 }
 
-fn environment((key, value): &(String, String)) -> KeyValue {
-    KeyValue { key: key.clone(), value: value.clone().into_bytes() }
+fn environment((key, value): &(String, Vec<u8>)) -> KeyValue {
+    KeyValue { key: key.clone(), value: value.clone() }
 }

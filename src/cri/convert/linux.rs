@@ -16,6 +16,7 @@ pub fn linux_resources(given: &LinuxResources) -> LinuxContainerResources {
             .map(|(page_size, limit)| HugepageLimit { page_size: page_size.clone(), limit: *limit })
             .collect(),
         unified: given.unified.clone(),
+        cpuset_cpus: given.cpuset_cpus.clone(),
         ..Default::default()
     }
 }

@@ -1,4 +1,4 @@
-//! From the API's types to what the runtime is told. Pure: whatever has to be looked up is in the input.
+//! From the API's types to requests to the runtime. Pure: whatever has to be looked up is in the input.
 
 pub mod labels;
 

@@ -1,4 +1,4 @@
-//! What the runtime is told about a pod as a whole.
+//! The request for a pod's sandbox.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn security_context(
     })
 }
 
-/// A mapping that is listed twice is told once: the runtime's network plugin would refuse the second.
+/// A mapping that is listed twice is sent once: the runtime's network plugin would refuse the second.
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
     let sidecars =
         spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));

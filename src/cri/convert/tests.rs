@@ -1,4 +1,4 @@
-//! From pods to what the runtime is told.
+//! From pods to requests to the runtime.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -371,9 +371,9 @@ fn apparmor_is_the_containers_then_the_annotations_then_the_pods() {
         let seen = container(&pod(json!({"annotations": {key: annotation}}), spec), Extra::default());
         let seen = seen.unwrap().linux.unwrap().security_context.unwrap();
         let profile = seen.apparmor.as_ref();
-        let told =
+        let sent =
             profile.map(|p| (p.profile_type(), p.localhost_ref.as_str(), seen.apparmor_profile.as_str()));
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(sent, expected, "{name}");
     }
     for bad in [json!({"type": "Localhost"}), json!({"type": "Localhost", "localhostProfile": " "})] {
         let spec = own(json!({"appArmorProfile": bad}));

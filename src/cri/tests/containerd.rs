@@ -11,33 +11,32 @@ use keelson_cri::proto::GetEventsRequest;
 use keelson_cri::proto::runtime_service_client::RuntimeServiceClient;
 use keelson_cri::status::CgroupDriver;
 use keelson_cri::{ErrorKind, Runtime, RuntimeChange, observe_all, watch};
+use keelson_require::{Missing, mounts, network_namespaces, part, program, require};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tonic::Code;
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Newer ones are built by tests/parts.sh into its cache.
-fn newer() -> Option<PathBuf> {
-    let cache = std::env::var_os("KEELSON_PARTS").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?;
-        Some(cache.join("keelson/parts"))
-    })?;
-    let mut found: Vec<PathBuf> = std::fs::read_dir(cache)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path().join("containerd")))
-        .filter(|path| {
-            path.is_file() && path.parent().is_some_and(|p| p.to_string_lossy().contains("containerd-v2"))
-        })
-        .collect();
-    found.sort();
-    found.pop()
+/// The one that tests/parts.sh builds.
+fn newer() -> Result<PathBuf, Missing> {
+    Ok(part("containerd")?.join("containerd"))
 }
 
-fn distributions() -> Option<PathBuf> {
-    let path = PathBuf::from("/usr/bin/containerd");
-    path.is_file().then_some(path)
+/// The distribution's, where that is the last series without events.
+fn distributions() -> Result<PathBuf, Missing> {
+    let path = program("containerd")?;
+    let version = Command::new(&path).arg("--version").output().unwrap();
+    if String::from_utf8_lossy(&version.stdout).contains(" 1.6.") {
+        return Ok(path);
+    }
+    Err(Missing::by_nature("a distribution with containerd 1.6", "Debian 12 has it"))
+}
+
+/// A containerd mounts, and the network of a pod is a namespace.
+fn can_run() -> Result<(), Missing> {
+    mounts()?;
+    network_namespaces()
 }
 
 struct Containerd {
@@ -47,21 +46,11 @@ struct Containerd {
 }
 
 impl Containerd {
-    /// `None`, with a line that says why, where it cannot be run here.
-    fn start(program: Option<PathBuf>, which: &str) -> Option<Self> {
-        let Some(program) = program else {
-            println!("left out: {which} is not installed on this machine");
-            return None;
-        };
-        let owner = Command::new("id").arg("-u").output().unwrap();
-        if owner.stdout != b"0\n" {
-            println!("left out: running {which} takes root");
-            return None;
-        }
+    fn start(program: PathBuf) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("config.toml"), configuration(directory.path())).unwrap();
         let child = spawn(&program, directory.path());
-        Some(Self { program, directory, child })
+        Self { program, directory, child }
     }
 
     fn endpoint(&self) -> String {
@@ -69,8 +58,8 @@ impl Containerd {
     }
 
     fn signal(&self, name: &str) {
-        let told = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
-        assert!(told.success());
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
     }
 
     /// Returns once no thread of it runs any more, which a signal alone does not promise.
@@ -143,10 +132,10 @@ async fn expect_resync(changes: &mut mpsc::Receiver<RuntimeChange>) {
     assert_eq!(change, Ok(Some(RuntimeChange::Resync)));
 }
 
-/// What holds for every version. `driver` is what the version tells of its cgroup driver.
-async fn speaks(mut containerd: Containerd, driver: Option<CgroupDriver>) {
+/// What holds for every version. `driver` is what the version reports as its cgroup driver.
+async fn serves_cri(mut containerd: Containerd, driver: Option<CgroupDriver>) {
     let runtime = Runtime::connect(&containerd.endpoint(), None, Duration::from_secs(5)).unwrap();
-    // The watch waits out the start, whatever it takes, and says when there is something to look at.
+    // The watch waits out the start, whatever it takes, and reports when there is something to observe.
     let mut changes = watch(runtime.clone(), Duration::from_millis(50));
     expect_resync(&mut changes).await;
 
@@ -181,27 +170,20 @@ async fn speaks(mut containerd: Containerd, driver: Option<CgroupDriver>) {
 
 #[tokio::test]
 async fn the_distributions_containerd_is_understood_without_events() {
-    let Some(containerd) = Containerd::start(distributions(), "the distribution's containerd") else {
-        return;
-    };
+    require!(can_run());
+    let containerd = Containerd::start(require!(distributions()));
     let endpoint = containerd.endpoint();
-    let version = Command::new(&containerd.program).arg("--version").output().unwrap();
-    if String::from_utf8_lossy(&version.stdout).contains(" 1.6.") {
-        let runtime = Runtime::connect(&endpoint, None, PATIENT).unwrap();
-        expect_resync(&mut watch(runtime, Duration::from_millis(50))).await;
-        let mut client = RuntimeServiceClient::connect(endpoint).await.unwrap();
-        let refused = client.get_container_events(GetEventsRequest {}).await.unwrap_err();
-        assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
-        speaks(containerd, None).await;
-    } else {
-        println!("left out: the distribution's containerd is not 1.6");
-    }
+    let runtime = Runtime::connect(&endpoint, None, PATIENT).unwrap();
+    expect_resync(&mut watch(runtime, Duration::from_millis(50))).await;
+    let mut client = RuntimeServiceClient::connect(endpoint).await.unwrap();
+    let refused = client.get_container_events(GetEventsRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
+    serves_cri(containerd, None).await;
 }
 
 #[tokio::test]
 async fn a_newer_containerd_is_understood_with_events() {
-    let Some(containerd) = Containerd::start(newer(), "containerd 2 (tests/parts.sh containerd)") else {
-        return;
-    };
-    speaks(containerd, Some(CgroupDriver::Cgroupfs)).await;
+    require!(can_run());
+    let containerd = Containerd::start(require!(newer()));
+    serves_cri(containerd, Some(CgroupDriver::Cgroupfs)).await;
 }

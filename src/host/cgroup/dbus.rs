@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(super) use wire::{Arg, Target, Value};
-use wire::{ERROR, METHOD_RETURN, Message, NO_REPLY, SIGNAL, encode_call};
+use wire::{DbusMessage, ERROR, METHOD_RETURN, NO_REPLY, SIGNAL, encode_call};
 
 /// systemd answers late when a machine mounts and unmounts much; 25 s is what its own clients wait.
 const TIMEOUT: Duration = Duration::from_secs(25);
@@ -28,7 +28,7 @@ pub(super) struct Connection {
     peer: Peer,
     serial: u32,
     /// Signals that came while a reply was awaited.
-    signals: Vec<Message>,
+    signals: Vec<DbusMessage>,
 }
 
 /// Who is at the other end of a socket.
@@ -70,8 +70,7 @@ impl Connection {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let uid: String =
-            rustix::process::getuid().as_raw().to_string().bytes().map(|b| format!("{b:02x}")).collect();
+        let uid = keelson_kit::hex::encode(rustix::process::getuid().as_raw().to_string());
         stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes())?;
         let answer = read_line(&mut stream)?;
         if !answer.starts_with("OK ") {
@@ -85,7 +84,12 @@ impl Connection {
     }
 
     /// Calls a method and waits for its reply.
-    pub fn call(&mut self, to: &Target<'_>, member: &str, args: &[Arg<'_>]) -> Result<Message, CallError> {
+    pub fn call(
+        &mut self,
+        to: &Target<'_>,
+        member: &str,
+        args: &[Arg<'_>],
+    ) -> Result<DbusMessage, CallError> {
         self.serial += 1;
         let serial = self.serial;
         self.stream.write_all(&encode_call(serial, 0, to, member, args))?;
@@ -121,7 +125,7 @@ impl Connection {
     }
 
     /// The next signal, of those that came already or of those to come.
-    pub fn signal(&mut self) -> io::Result<Message> {
+    pub fn signal(&mut self) -> io::Result<DbusMessage> {
         if !self.signals.is_empty() {
             return Ok(self.signals.remove(0));
         }
@@ -133,7 +137,7 @@ impl Connection {
         }
     }
 
-    fn read(&mut self) -> io::Result<Message> {
+    fn read(&mut self) -> io::Result<DbusMessage> {
         let mut fixed = [0u8; 16];
         self.stream.read_exact(&mut fixed)?;
         if fixed[0] != b'l' {
@@ -149,7 +153,7 @@ impl Connection {
         self.stream.read_exact(&mut fields)?;
         let mut body = vec![0u8; body_length];
         self.stream.read_exact(&mut body)?;
-        Message::decode(fixed[1], &fields[..fields_length], body)
+        DbusMessage::decode(fixed[1], &fields[..fields_length], body)
             .ok_or_else(|| malformed("a message with an unreadable header"))
     }
 }

@@ -141,7 +141,7 @@ fn put(path: &Path, value: &str, how: &OpenOptions) -> Result<(), CgroupError> {
 
 /// The names of the cgroups directly below one; none if it is not there.
 pub(super) fn subdirectories(path: &Path) -> Result<Vec<String>, CgroupError> {
-    // A cgroup has some fifty files; the listing itself tells them from cgroups.
+    // A cgroup has some fifty files; the listing itself sets them apart from cgroups.
     match entries(path, |kind| kind.is_dir()) {
         Ok(names) => Ok(names),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),

@@ -1,4 +1,4 @@
-//! What a cgroup may use, and how each version of cgroups wants to be told.
+//! What a cgroup may use, and how each version of cgroups takes it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

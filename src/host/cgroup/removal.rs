@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(5);
 /// found by the removal, which then fails.
 pub(super) fn kill_all(paths: &[PathBuf]) {
     let deadline = Instant::now() + PATIENCE;
-    // A dying process may have made another, so look until nobody is left.
+    // A dying process may have made another, so list until nobody is left.
     while Instant::now() < deadline {
         let mut pids: Vec<i32> = paths.iter().flat_map(|p| processes(p)).collect();
         pids.sort_unstable();
@@ -84,7 +84,7 @@ fn remove(path: &Path, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// On v2 the kernel tells when a cgroup empties; on v1 there is only trying again.
+/// On v2 the kernel reports when a cgroup empties; on v1 there is only trying again.
 fn wait_until_empty(path: &Path, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     if let Ok(events) = fs::File::open(path.join("cgroup.events"))

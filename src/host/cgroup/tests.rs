@@ -2,6 +2,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use keelson_require::{Missing, require};
+
 use super::*;
 use crate::testing;
 
@@ -24,8 +26,8 @@ fn fake_v2(root: &Path) {
     fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory hugetlb pids rdma\n").expect("write");
 }
 
-fn settings(root: &Path) -> Settings {
-    Settings { mount: root.to_owned(), ..Settings::new(Driver::Cgroupfs) }
+fn settings(root: &Path) -> CgroupSettings {
+    CgroupSettings { mount: root.to_owned(), ..CgroupSettings::new(Driver::Cgroupfs) }
 }
 
 fn pod(qos: QosClass) -> PodCgroup {
@@ -119,11 +121,12 @@ fn what_is_missing_is_named() {
     let error = Cgroups::detect(settings(temp.path())).expect_err("no memory");
     assert!(error.to_string().contains("no memory controller"), "{error}");
     fake_v2(temp.path());
-    let error = Cgroups::detect(Settings { cgroup_root: "/absent".into(), ..settings(temp.path()) })
+    let error = Cgroups::detect(CgroupSettings { cgroup_root: "/absent".into(), ..settings(temp.path()) })
         .expect_err("no root");
     assert!(error.to_string().contains("/absent"), "{error}");
     let sockets = vec!["/no/such/socket".into()];
-    let systemd = Settings { driver: Driver::Systemd, systemd_sockets: sockets, ..settings(temp.path()) };
+    let systemd =
+        CgroupSettings { driver: Driver::Systemd, systemd_sockets: sockets, ..settings(temp.path()) };
     let error = Cgroups::detect(systemd).expect_err("no systemd");
     assert!(error.to_string().contains("cgroupDriver: cgroupfs"), "{error}");
 }
@@ -133,33 +136,27 @@ fn without_cgroups_per_qos_the_root_is_the_parent() {
     let temp = testing::dir();
     fake_v2(temp.path());
     fs::create_dir(temp.path().join("mine")).expect("mkdir");
-    let without = Settings { per_qos: false, cgroup_root: "/mine".into(), ..settings(temp.path()) };
+    let without = CgroupSettings { per_qos: false, cgroup_root: "/mine".into(), ..settings(temp.path()) };
     let cgroups = Cgroups::detect(without).expect("detect");
     assert_eq!(cgroups.ensure_pod(&pod(QosClass::Burstable)).expect("pod"), "/mine");
     cgroups.remove_pod(&uid("1-2")).expect("nothing to remove");
     assert!(temp.path().join("mine").is_dir());
 }
 
-/// The machine's own cgroups, under a root of this test's, or None with the reason printed.
-fn real() -> Option<(Cgroups, String)> {
+/// The machine's own cgroups, under a root of this test's.
+fn real() -> (Cgroups, String) {
     let name = format!("keelson-test-{}", std::process::id());
-    let everywhere = || Layout::detect(Path::new("/sys/fs/cgroup")).ok();
-    let Some(layout) = everywhere() else {
-        println!("left out: no cgroups are mounted at /sys/fs/cgroup");
-        return None;
-    };
-    if let Err(e) = layout.make(Path::new(&name)) {
-        println!("left out: cgroups cannot be made here: {e}");
-        return None;
-    }
-    let settings = Settings { cgroup_root: format!("/{name}"), ..Settings::new(Driver::Cgroupfs) };
-    match Cgroups::detect(settings) {
-        Ok(cgroups) => Some((cgroups, name)),
-        Err(e) => {
-            println!("left out: {e}");
-            None
-        }
-    }
+    let layout = Layout::detect(Path::new("/sys/fs/cgroup")).expect("cgroups");
+    layout.make(Path::new(&name)).expect("a cgroup");
+    let settings =
+        CgroupSettings { cgroup_root: format!("/{name}"), ..CgroupSettings::new(Driver::Cgroupfs) };
+    (Cgroups::detect(settings).expect("detect"), name)
+}
+
+/// Of the pod 1-2.
+fn memory_dir(cgroups: &Cgroups) -> PathBuf {
+    let below = cgroups.pod_place(&uid("1-2"), QosClass::Burstable).expect("pods have cgroups");
+    cgroups.layout.of("memory").expect("memory").path.join(below)
 }
 
 fn sleeper() -> Child {
@@ -168,7 +165,8 @@ fn sleeper() -> Child {
 
 #[test]
 fn on_this_machine_a_pod_is_limited_killed_and_removed() {
-    let Some((cgroups, name)) = real() else { return };
+    require!(keelson_require::cgroups());
+    let (cgroups, name) = real();
     cgroups.ensure_root(&Limits::default()).expect("root");
     let wanted = PodCgroup {
         limits: Limits { hugepages: Default::default(), ..pod(QosClass::Burstable).limits },
@@ -177,7 +175,7 @@ fn on_this_machine_a_pod_is_limited_killed_and_removed() {
     let parent = cgroups.ensure_pod(&wanted).expect("pod");
     assert_eq!(parent, format!("/{name}/kubepods/burstable/pod1-2"));
     cgroups.ensure_pod(&wanted).expect("a second time changes nothing");
-    let memory = cgroups.pod_path(&uid("1-2"), QosClass::Burstable, "memory").expect("memory");
+    let memory = memory_dir(&cgroups);
     let file = if cgroups.version() == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
     assert_eq!(content(memory.join(file)).trim(), (64 << 20).to_string());
 
@@ -191,7 +189,7 @@ fn on_this_machine_a_pod_is_limited_killed_and_removed() {
     let status = child.wait().expect("wait");
     assert!(!status.success(), "the process should have been killed");
     assert!(cgroups.list_pods().expect("list").is_empty());
-    assert!(!cgroups.pod_exists(&uid("1-2"), QosClass::Burstable));
+    assert!(!memory.exists());
     cgroups.remove_pod(&uid("1-2")).expect("nothing left to remove");
     let paths: Vec<PathBuf> =
         cgroups.layout.everywhere().map(|h| h.join(&name)).filter(|p| p.exists()).collect();
@@ -200,22 +198,26 @@ fn on_this_machine_a_pod_is_limited_killed_and_removed() {
 
 #[test]
 fn on_a_machine_with_systemd_a_pod_is_a_slice() {
-    let sockets = Settings::new(Driver::Systemd).systemd_sockets;
+    let sockets = CgroupSettings::new(Driver::Systemd).systemd_sockets;
     let name = format!("keelsontest{}", std::process::id());
     let root_slice = format!("{name}.slice");
-    let version = match Layout::detect(Path::new("/sys/fs/cgroup")) {
-        Ok(layout) => layout.version,
-        Err(e) => return println!("left out: {e}"),
-    };
-    if let Err(e) = systemd::ensure_slice(&sockets, &root_slice, &Limits::default(), version) {
-        return println!("left out: {e}");
-    }
+    require!(keelson_require::cgroups());
+    let remedy = "the whole machine of the end-to-end suite `machine` has it";
+    require!(
+        sockets
+            .iter()
+            .any(|s| s.exists())
+            .then_some(())
+            .ok_or(Missing::by_nature("a running systemd", remedy))
+    );
+    let version = Layout::detect(Path::new("/sys/fs/cgroup")).expect("cgroups").version;
+    systemd::ensure_slice(&sockets, &root_slice, &Limits::default(), version).expect("a slice");
     // Over the bus where there is one, and over systemd's own socket.
     for socket in sockets.iter().filter(|s| s.exists()) {
-        let settings = Settings {
+        let settings = CgroupSettings {
             cgroup_root: root_slice.clone(),
             systemd_sockets: vec![socket.clone()],
-            ..Settings::new(Driver::Systemd)
+            ..CgroupSettings::new(Driver::Systemd)
         };
         let cgroups = Cgroups::detect(settings).expect("detect");
         cgroups.ensure_root(&Limits { memory_bytes: Some(1 << 30), ..Limits::default() }).expect("root");
@@ -227,7 +229,7 @@ fn on_a_machine_with_systemd_a_pod_is_a_slice() {
         assert_eq!(parent, format!("{name}-kubepods-burstable-pod1_2.slice"));
         cgroups.ensure_pod(&wanted).expect("a second time changes nothing");
         cgroups.set_qos(QosClass::Burstable, 2048).expect("set the class's share");
-        let memory = cgroups.pod_path(&uid("1-2"), QosClass::Burstable, "memory").expect("memory");
+        let memory = memory_dir(&cgroups);
         let file = if version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
         assert_eq!(content(memory.join(file)).trim(), (64 << 20).to_string());
         let container = memory.join("container");

@@ -5,7 +5,7 @@ use std::path::Path;
 use keelson_core::stats::Usage;
 use keelson_core::stats::usage::{Device, pressure};
 
-use super::spot::Spot;
+use super::cgroup_dir::CgroupDir;
 use super::{Cgroups, Version};
 
 /// How much is read. Every file costs a few system calls, and there are many cgroups.
@@ -30,11 +30,11 @@ impl Cgroups {
     }
 }
 
-impl Spot<'_> {
+impl CgroupDir<'_> {
     /// What the cgroup of that name below this one uses, or this one itself if it is empty.
     pub fn usage(&mut self, below: &str, detail: Detail) -> Option<Usage> {
         let version = self.version();
-        let mut reader = Reader { spot: self, below };
+        let mut reader = Reader { dir: self, below };
         let usage = match version {
             Version::V1 => reader.v1(detail),
             Version::V2 => reader.v2(detail),
@@ -44,7 +44,7 @@ impl Spot<'_> {
 }
 
 struct Reader<'a, 'b> {
-    spot: &'a mut Spot<'b>,
+    dir: &'a mut CgroupDir<'b>,
     below: &'a str,
 }
 
@@ -171,7 +171,7 @@ impl Reader<'_, '_> {
     }
 
     fn file(&mut self, controller: &str, name: &str) -> Option<&str> {
-        self.spot.file(self.below, controller, name)
+        self.dir.file(self.below, controller, name)
     }
 
     fn number(&mut self, controller: &str, name: &str) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Where containers' logs lie: a directory a pod, and beside it a flat directory of links that log shippers read. Below
 //! this module they are read, followed and rotated.
 
+mod followers;
 mod open;
 mod reader;
 mod rotate;
@@ -19,12 +20,14 @@ use crate::dirs;
 use crate::path_error::{At, PathError, absent_is_fine};
 use crate::tree;
 
+pub use followers::Followers;
 pub use reader::LogReader;
 pub use rotate::{Rotation, size};
 pub use stream::{Follow, stream};
 pub use watch::LogWatch;
+pub(crate) use writers::{Writers, writers};
 
-/// /var/log/pods and /var/log/containers, unless told otherwise.
+/// /var/log/pods and /var/log/containers, unless set otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogDirs {
     pods: PathBuf,

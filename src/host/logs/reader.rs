@@ -1,21 +1,24 @@
-//! Reads one container's log from where it was asked to, across rotations, without losing or repeating a byte.
+//! Reads one container's log from where it was asked to, across rotations.
 //!
-//! Files that come up while an older one is still being read are opened at once and wait in a queue, because rotation
-//! compresses and removes them by name. A file is left for the next one when nobody has it open for writing any more.
+//! What is promised to a follower ([`LogReader::follow`]): every byte once and in order, however late it runs, as long as no
+//! more than [`MOST_WAITING`] rotated files wait for it. Beyond that it loses the oldest file that it has not begun, whole,
+//! and the log says so. The promise covers rotation by this process, which hands a file over before its name goes
+//! ([`followers`](super::followers)). A file that another process rotates and removes between two calls of
+//! [`LogReader::look`] is lost.
+//!
+//! Files that come up while an older one is still being read are opened at once and wait in a queue. A file is left for the
+//! next one when nobody has it open for writing any more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use keelson_core::logs::rotation::is_plain_rotated;
 
+use super::followers::{Followers, MOST_WAITING, Registration};
 use super::open::{LogDir, LogFile};
 use super::writers::{Writers, writers};
-
-/// A reader that falls behind this many rotations loses the oldest files that it has not begun. Each costs a
-/// descriptor, and the disk space of a file that may be removed already.
-const MOST_WAITING: usize = 32;
 
 const TAIL_BLOCK: usize = 64 << 10;
 
@@ -30,6 +33,9 @@ pub struct LogReader {
     waiting: VecDeque<LogFile>,
     /// The newest rotated name that was considered.
     newest: String,
+    registration: Option<Registration>,
+    /// Newer files that rotation has handed over, by name; they may have lost it.
+    handed_over: BTreeMap<String, LogFile>,
 }
 
 /// What a read came to.
@@ -51,6 +57,18 @@ impl LogReader {
     /// where to begin.
     pub fn open(root: &Path, log: &Path) -> io::Result<Self> {
         let (dir, name) = LogDir::of(root, log)?;
+        Self::begin(dir, name, None)
+    }
+
+    /// The same for a reader that is to be handed what rotation removes.
+    pub fn follow(root: &Path, log: &Path, followers: &Followers) -> io::Result<Self> {
+        let (dir, name) = LogDir::of(root, log)?;
+        // Before the first file is opened, so that no rotation falls between the two.
+        let registration = followers.register(&dir, &name)?;
+        Self::begin(dir, name, Some(registration))
+    }
+
+    fn begin(dir: LogDir, name: String, registration: Option<Registration>) -> io::Result<Self> {
         let mut this = Self {
             dir,
             name,
@@ -59,6 +77,8 @@ impl LogReader {
             complete: false,
             waiting: VecDeque::new(),
             newest: String::new(),
+            registration,
+            handed_over: BTreeMap::new(),
         };
         for attempt in 0.. {
             let rotated = this.rotated()?;
@@ -80,7 +100,9 @@ impl LogReader {
         let own = this.current.as_ref().map(|c| c.inode);
         let mut newest = rotated.last().cloned();
         for name in rotated {
-            if this.dir.inode(&name)? == own {
+            let handed_over = this.handed_over.get(&name).map(|file| file.inode);
+            let inode = if handed_over.is_some() { handed_over } else { this.dir.inode(&name)? };
+            if inode.is_some() && inode == own {
                 newest = Some(name);
                 break;
             }
@@ -107,20 +129,35 @@ impl LogReader {
         }
     }
 
-    /// Tells whether there were any new ones.
+    /// True if there were any new ones.
     fn take_rotated(&mut self) -> io::Result<bool> {
         let mut any = false;
         for name in self.rotated()? {
             if name <= self.newest {
                 continue;
             }
-            if let Some(file) = self.find(&name)? {
+            if !self.handed_over.contains_key(&name)
+                && let Some(file) = self.find(&name)?
+            {
                 self.hold(file);
+            } else {
+                // Handed over before it was listed, or since.
+                self.receive();
+                self.handed_over.remove(&name).into_iter().for_each(|file| self.hold(file));
             }
             self.newest = name;
             any = true;
         }
+        self.handed_over.retain(|name, _| *name > self.newest);
         Ok(any)
+    }
+
+    /// Takes in what was handed over; true if there was something.
+    fn receive(&mut self) -> bool {
+        let received = self.registration.as_ref().map(Registration::take).unwrap_or_default();
+        let any = !received.is_empty();
+        self.handed_over.extend(received.into_iter().map(|handed| (handed.name, handed.file)));
+        any
     }
 
     /// The file of that name, unless it is gone or held already.
@@ -152,9 +189,20 @@ impl LogReader {
         self.waiting.push_back(file);
     }
 
-    fn rotated(&self) -> io::Result<Vec<String>> {
-        let mut names = self.dir.names(&self.name)?;
+    /// The names of all rotated files, sorted, with those that were handed over. A file is handed over before its name goes,
+    /// so a listing during which nothing was handed over lacks none.
+    fn rotated(&mut self) -> io::Result<Vec<String>> {
+        self.receive();
+        let mut names = loop {
+            let names = self.dir.names(&self.name)?;
+            if !self.receive() {
+                break names;
+            }
+        };
         names.retain(|n| is_plain_rotated(&self.name, n));
+        names.extend(self.handed_over.keys().cloned());
+        names.sort();
+        names.dedup();
         Ok(names)
     }
 

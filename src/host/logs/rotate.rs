@@ -7,9 +7,10 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use keelson_core::logs::rotation::{self, archive_name, temporary_name};
+use keelson_core::logs::rotation::{self, archive_name, is_plain_rotated, temporary_name};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 
+use super::followers::Followers;
 use super::open::LogDir;
 use super::writers::{Writers, writers};
 
@@ -20,25 +21,59 @@ pub struct Rotation {
     aside: String,
     /// Files of earlier rotations that are still plain.
     older: Vec<String>,
+    followers: Followers,
 }
 
 impl Rotation {
     /// Clears up and moves the log aside. From here until the runtime has reopened the log it writes to the file under its
-    /// new name, so nothing is lost.
-    pub fn begin(root: &Path, log: &Path, max_files: usize, now: Timestamp) -> io::Result<Self> {
+    /// new name, so nothing is lost. What is removed, here and by [`compress`](Self::compress), is handed to `followers`
+    /// first.
+    pub fn begin(
+        root: &Path,
+        log: &Path,
+        max_files: usize,
+        now: Timestamp,
+        followers: &Followers,
+    ) -> io::Result<Self> {
         let (dir, name) = LogDir::of(root, log)?;
         let plan = rotation::plan(&name, &dir.names(&name)?, max_files, now);
         for old in &plan.remove {
+            if is_plain_rotated(&name, old) {
+                followers.hand_over(&dir, &name, old);
+            }
             remove(&dir, old)?;
         }
         // Never over another file: what stood there would be lost.
         rustix::fs::renameat_with(dir.fd(), &name, dir.fd(), &plan.aside, RenameFlags::NOREPLACE)?;
-        Ok(Self { dir, name, aside: plan.aside, older: plan.compress })
+        Ok(Self { dir, name, aside: plan.aside, older: plan.compress, followers: followers.clone() })
     }
 
     /// The runtime has reopened the log: compresses older files. The next rotation of this log must wait for it.
     pub fn compress(self) -> io::Result<()> {
-        self.older.iter().try_for_each(|plain| compress(&self.dir, plain))
+        self.older.iter().try_for_each(|plain| self.compress_one(plain))
+    }
+
+    /// Replaces a rotated log by its archive. A crash at any point leaves the log, and at most a temporary file that the
+    /// next rotation removes.
+    fn compress_one(&self, rotated: &str) -> io::Result<()> {
+        let dir = &self.dir;
+        let mut log = dir.open(rotated)?;
+        if writers(&log.file) == Writers::Some {
+            // Its last lines are still on the way; the next rotation finds it complete.
+            return Ok(());
+        }
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&log.file)?.st_mode & 0o777);
+        let temporary = temporary_name(rotated);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let out = File::from(rustix::fs::openat(dir.fd(), &temporary, flags, mode)?);
+        let done = pack(&mut log.file, out)
+            .and_then(|()| Ok(rustix::fs::renameat(dir.fd(), &temporary, dir.fd(), archive_name(rotated))?));
+        if done.is_err() {
+            remove(dir, &temporary)?;
+        }
+        done?;
+        self.followers.hand_over(dir, &self.name, rotated);
+        remove(dir, rotated)
     }
 
     /// The runtime could not reopen the log: puts it back, to be tried again later.
@@ -63,27 +98,6 @@ fn remove(dir: &LogDir, name: &str) -> io::Result<()> {
         Err(rustix::io::Errno::NOENT) => Ok(()),
         other => Ok(other?),
     }
-}
-
-/// Replaces a rotated log by its archive. A crash at any point leaves the log, and at most a temporary file that the next
-/// rotation removes.
-fn compress(dir: &LogDir, name: &str) -> io::Result<()> {
-    let mut log = dir.open(name)?;
-    if writers(&log.file) == Writers::Some {
-        // Its last lines are still on the way; the next rotation finds it complete.
-        return Ok(());
-    }
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(&log.file)?.st_mode & 0o777);
-    let temporary = temporary_name(name);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let out = File::from(rustix::fs::openat(dir.fd(), &temporary, flags, mode)?);
-    let done = pack(&mut log.file, out)
-        .and_then(|()| Ok(rustix::fs::renameat(dir.fd(), &temporary, dir.fd(), archive_name(name))?));
-    if done.is_err() {
-        remove(dir, &temporary)?;
-    }
-    done?;
-    remove(dir, name)
 }
 
 fn pack(log: &mut File, out: File) -> io::Result<()> {

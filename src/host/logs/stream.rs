@@ -18,7 +18,8 @@ const LAST_WRITER: Duration = Duration::from_secs(1);
 
 pub enum Follow<Ended> {
     No,
-    /// Until this future is done and everything is read.
+    /// Until this future is done and everything is read. For a reader of [`LogReader::follow`] with the followers of the
+    /// same watch.
     Until(LogWatch, Ended),
 }
 

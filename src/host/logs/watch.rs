@@ -13,6 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use super::followers::Followers;
 use super::open::LogDir;
 
 /// A log that is written at full speed causes an event a line; followers are woken at most this often.
@@ -40,6 +41,7 @@ pub struct LogWatch(Arc<Hub>);
 struct Hub {
     fd: AsyncFd<OwnedFd>,
     dirs: Mutex<HashMap<i32, Dir>>,
+    followers: Followers,
 }
 
 struct Dir {
@@ -63,9 +65,14 @@ impl LogWatch {
             reason = "its successor is unsafe for descriptors that may change; an OwnedFd never does"
         )]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
-        let hub = Arc::new(Hub { fd, dirs: Mutex::default() });
+        let hub = Arc::new(Hub { fd, dirs: Mutex::default(), followers: Followers::default() });
         tokio::spawn(listen(hub.clone()));
         Ok(Self(hub))
+    }
+
+    /// Those who are to be handed what rotation removes.
+    pub fn followers(&self) -> &Followers {
+        &self.0.followers
     }
 
     /// From now on, changes in this directory are counted.

@@ -12,8 +12,8 @@ fn manifest_text(name: &str, image: &str) -> String {
     )
 }
 
-fn look(dir: &Path) -> ManifestSet {
-    scan(dir, "node", Timestamp::UNIX_EPOCH, &vec![])
+fn manifests_in(dir: &Path) -> ManifestSet {
+    scan(dir, "node", Timestamp::UNIX_EPOCH, &vec![]).set
 }
 
 fn names(set: &ManifestSet) -> Vec<String> {
@@ -28,7 +28,7 @@ fn complaints(set: &ManifestSet) -> Vec<String> {
 fn files_are_read_and_what_is_no_manifest_is_left_out_or_named() {
     let temp = testing::dir();
     let dir = temp.path().join("manifests");
-    assert!(look(&dir).is_empty(), "a missing directory is no error");
+    assert!(manifests_in(&dir).is_empty(), "a missing directory is no error");
     fs::create_dir_all(dir.join("subdirectory")).expect("mkdir");
     fs::write(dir.join("b.yaml"), manifest_text("b", "x")).expect("write");
     fs::write(dir.join("a.json"), manifest_text("a", "x")).expect("write");
@@ -39,7 +39,7 @@ fn files_are_read_and_what_is_no_manifest_is_left_out_or_named() {
     symlink("../linked", dir.join("link.yaml")).expect("link");
     symlink("../nowhere", dir.join("dead.yaml")).expect("link");
     symlink(".", dir.join("loop-dir")).expect("link");
-    let set = look(&dir);
+    let set = manifests_in(&dir);
     assert_eq!(names(&set), ["a-node", "b-node", "linked-node"]);
     let complaints = complaints(&set);
     assert_eq!(complaints.len(), 3, "{complaints:?}");
@@ -53,7 +53,7 @@ fn a_single_file_may_take_the_place_of_the_directory() {
     let temp = testing::dir();
     let file = temp.path().join("one.yaml");
     fs::write(&file, manifest_text("one", "x")).expect("write");
-    assert_eq!(names(&look(&file)), ["one-node"]);
+    assert_eq!(names(&manifests_in(&file)), ["one-node"]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn of_two_manifests_with_one_name_the_last_write_counts() {
     for (times, winner) in [((2000, 1000), &first), ((1000, 2000), &second), ((1000, 1000), &second)] {
         stamp(&first, times.0);
         stamp(&second, times.1);
-        let set = look(temp.path());
+        let set = manifests_in(temp.path());
         let files: Vec<&str> = set.iter().flatten().map(|p| p.file.as_str()).collect();
         assert_eq!(files, [winner.to_str().expect("path")], "{times:?}");
         let complaints = complaints(&set);
@@ -85,9 +85,66 @@ fn of_two_manifests_with_one_name_the_last_write_counts() {
 fn a_pod_keeps_the_time_at_which_it_was_first_seen() {
     let temp = testing::dir();
     fs::write(temp.path().join("a.yaml"), manifest_text("a", "x")).expect("write");
-    let first = look(temp.path());
-    let again = scan(temp.path(), "node", Timestamp::MAX, &first);
+    let first = manifests_in(temp.path());
+    let again = scan(temp.path(), "node", Timestamp::MAX, &first).set;
     assert_eq!(first, again);
+}
+
+#[test]
+fn what_cannot_be_read_stays_as_it_was() {
+    let temp = testing::dir();
+    let dir = temp.path().join("manifests");
+    fs::create_dir(&dir).expect("mkdir");
+    for name in ["a", "b"] {
+        fs::write(dir.join(name), manifest_text(name, "x")).expect("write");
+    }
+    let known = manifests_in(&dir);
+    assert_eq!(names(&known), ["a-node", "b-node"]);
+    let again = |known: &ManifestSet| scan(&dir, "node", Timestamp::UNIX_EPOCH, known).set;
+    // Links in a circle are an error for everybody, root too.
+    fs::remove_file(dir.join("a")).expect("remove");
+    symlink("a", dir.join("a")).expect("link");
+    let one = again(&known);
+    assert_eq!(names(&one), ["a-node", "b-node"]);
+    assert!(complaints(&one).concat().contains("manifests/a: cannot be read"), "{one:?}");
+    assert_eq!(again(&one), one, "the same once more");
+
+    fs::rename(&dir, temp.path().join("aside")).expect("rename");
+    symlink("manifests", &dir).expect("link");
+    let all = again(&one);
+    assert_eq!(names(&all), ["a-node", "b-node"]);
+    assert!(complaints(&all).concat().contains("cannot be read"), "{all:?}");
+    assert_eq!(complaints(&all).len(), 1, "{all:?}");
+
+    fs::remove_file(&dir).expect("remove");
+    assert!(again(&all).is_empty(), "a directory that is gone holds nothing");
+}
+
+#[test]
+fn a_file_that_is_being_written_is_left_until_it_is_closed() {
+    keelson_require::require!(testing::leases());
+    let temp = testing::dir();
+    let path = temp.path().join("a.yaml");
+    let scanned = |known: &ManifestSet| scan(temp.path(), "node", Timestamp::UNIX_EPOCH, known);
+    let writer = File::create(&path).expect("create");
+    let first = scanned(&vec![]);
+    assert!(first.set.is_empty() && first.unfinished, "{first:?}");
+    fs::write(&path, manifest_text("a", "x:1")).expect("write");
+    drop(writer);
+    let whole = scanned(&first.set);
+    assert!(names(&whole.set) == ["a-node"] && !whole.unfinished, "{whole:?}");
+
+    let writer = File::create(&path).expect("open again, and empty it");
+    let rewriting = scanned(&whole.set);
+    assert!(
+        rewriting.set == whole.set && rewriting.unfinished,
+        "the pod is not stopped for it: {rewriting:?}"
+    );
+    let long_ago = SystemTime::now() - WRITING * 2;
+    writer.set_modified(long_ago).expect("mtime");
+    let given_up = scanned(&whole.set);
+    assert!(!given_up.unfinished, "a writer that never closes is not waited for");
+    assert!(complaints(&given_up.set).concat().contains("is empty"), "{given_up:?}");
 }
 
 async fn next(sets: &mut watch::Receiver<Option<Arc<ManifestSet>>>, wanted: impl Fn(&ManifestSet) -> bool) {
@@ -105,7 +162,7 @@ async fn changes_are_reported_from_before_the_directory_is_there() {
     let (sender, mut sets) = watch::channel(None);
     // No rescan within the test: only reported changes can make it pass.
     let settings =
-        Settings { path: dir.clone(), node_name: "node".into(), rescan: Duration::from_secs(3600) };
+        ManifestSettings { path: dir.clone(), node_name: "node".into(), rescan: Duration::from_secs(3600) };
     let task = tokio::spawn(run(settings, sender));
     next(&mut sets, Vec::is_empty).await;
 
@@ -119,6 +176,23 @@ async fn changes_are_reported_from_before_the_directory_is_there() {
     next(&mut sets, |s| s.iter().flatten().any(|p| p.uid != uid)).await;
 
     fs::remove_file(dir.join("a.yaml")).expect("remove");
+    next(&mut sets, Vec::is_empty).await;
+
+    // Never as the half that it is for a while: nothing is reported until it is closed.
+    let mut slow = File::create(dir.join("slow.yaml")).expect("create");
+    std::io::Write::write_all(&mut slow, b"apiVersion: v1\nkind: Pod\n").expect("write");
+    fs::write(dir.join("other.yaml"), manifest_text("other", "x:1")).expect("write");
+    next(&mut sets, |s| names(s) == ["other-node"] && complaints(s).is_empty()).await;
+    std::io::Write::write_all(
+        &mut slow,
+        b"metadata: {name: slow}\nspec: {containers: [{name: c, image: i}]}\n",
+    )
+    .expect("write");
+    drop(slow);
+    next(&mut sets, |s| names(s) == ["other-node", "slow-node"]).await;
+    for file in ["slow.yaml", "other.yaml"] {
+        fs::remove_file(dir.join(file)).expect("remove");
+    }
     next(&mut sets, Vec::is_empty).await;
 
     fs::remove_dir(&dir).expect("remove");

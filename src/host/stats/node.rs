@@ -77,11 +77,11 @@ fn difference(all: Option<u64>, part: Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::{Driver, Settings};
+    use crate::cgroup::{CgroupSettings, Driver};
 
     #[test]
     fn this_machine_says_what_it_uses() {
-        let cgroups = Cgroups::detect(Settings::new(Driver::Cgroupfs)).expect("cgroups");
+        let cgroups = Cgroups::detect(CgroupSettings::new(Driver::Cgroupfs)).expect("cgroups");
         let node = read_node(Path::new("/proc"), &cgroups);
         let usage = &node.usage;
         assert!(usage.cpu_nanos.is_some_and(|n| n > 0));

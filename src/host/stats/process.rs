@@ -14,7 +14,7 @@ pub struct Process {
     pub started: f64,
 }
 
-/// `None` where /proc does not tell.
+/// `None` where /proc does not say.
 pub fn own_process(proc: &Path) -> Option<Process> {
     let this = proc.join("self");
     let stat = fs::read_to_string(this.join("stat")).ok()?;

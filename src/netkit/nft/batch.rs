@@ -17,7 +17,7 @@ const DATA_TYPE_VERDICT: u32 = 0xffff_ff00;
 const POLICY_ACCEPT: u32 = 1;
 /// The kind of user data that `nft list` shows as a comment, and how much of it nft reads.
 const USERDATA_COMMENT: u8 = 0;
-const COMMENT_MAX: usize = 127;
+const COMMENT_MAX: usize = 128;
 /// An attribute is at most 64 KiB long, and a key in it takes some 40 bytes.
 const KEYS_AT_ONCE: usize = 1000;
 
@@ -107,7 +107,22 @@ impl Batch {
 
     /// Appends a rule. The comment is cut to what nft shows.
     pub fn rule(&mut self, table: Table, chain: &str, comment: &str, exprs: &[Expr]) -> &mut Self {
-        let create = flags::CREATE | flags::APPEND;
+        self.new_rule(flags::CREATE | flags::APPEND, table, chain, comment, exprs)
+    }
+
+    /// The same, before all other rules of the chain.
+    pub fn rule_in_front(&mut self, table: Table, chain: &str, comment: &str, exprs: &[Expr]) -> &mut Self {
+        self.new_rule(flags::CREATE, table, chain, comment, exprs)
+    }
+
+    fn new_rule(
+        &mut self,
+        create: u16,
+        table: Table,
+        chain: &str,
+        comment: &str,
+        exprs: &[Expr],
+    ) -> &mut Self {
         let mut m = Message::new(kind(message::NEWRULE), create).fixed(&header(table.family as u8, 0));
         m.attr_str(a::RULE_TABLE, table.name).attr_str(a::RULE_CHAIN, chain);
         m.nest(a::RULE_EXPRESSIONS, |m| exprs.iter().for_each(|e| e.put(m)));

@@ -1,9 +1,11 @@
-//! What the overlay is told to do: flannel's network configuration and flags. Nothing here touches the machine.
+//! The overlay's configuration: flannel's network configuration and flags. Nothing here touches the machine.
 
 mod net_conf;
 mod options;
 mod pool;
 
-pub use net_conf::{Backend, Division, NetConf, NetConfError, UDP_PORT, VXLAN_PORT, Vxlan};
-pub use options::{EtcdOptions, InterfaceChoice, KubeOptions, LeaseSource, Options};
-pub use pool::{Pool, PoolError};
+pub use net_conf::{Backend, NetConf, NetConfError, SubnetRange, UDP_PORT, VXLAN_PORT, Vxlan};
+pub use options::{
+    EtcdOptions, FileOptions, FirewallOptions, InterfaceChoice, KubeOptions, LeaseSource, Options,
+};
+pub use pool::{PoolError, SubnetPool};

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// flannel's own default port for each way of encapsulating.
+/// flannel's default ports.
 pub const UDP_PORT: u16 = 8285;
 pub const VXLAN_PORT: u16 = 8472;
 const LARGEST_VNI: u32 = 0xff_ffff;
@@ -18,17 +18,17 @@ pub struct NetConfError(String);
 /// Checked, with flannel's defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetConf {
-    pub v4: Option<IpNet>,
-    pub v6: Option<IpNet>,
+    pub v4: Option<IpNetwork>,
+    pub v6: Option<IpNetwork>,
     pub backend: Backend,
-    /// How hosts get their subnets where no one else decides that; see [`super::Pool`].
-    pub division4: Division,
-    pub division6: Division,
+    /// How hosts choose their subnets where Kubernetes does not assign them; see [`super::SubnetPool`].
+    pub subnet_range4: SubnetRange,
+    pub subnet_range6: SubnetRange,
 }
 
 /// As configured, zero or absent meaning "by default".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Division {
+pub struct SubnetRange {
     pub subnet_len: Option<u8>,
     pub min: Option<IpAddr>,
     pub max: Option<IpAddr>,
@@ -53,13 +53,13 @@ pub struct Vxlan {
     pub learning: bool,
     /// Peers on the same link are routed to, without a tunnel.
     pub direct_routing: bool,
-    /// Where the VXLAN port turns out to be filtered, udp carries the traffic.
+    /// Where the VXLAN port is filtered, udp carries the traffic on this port.
     pub fallback_port: Option<u16>,
     pub mtu: Option<u32>,
 }
 
 impl Backend {
-    /// The name by which leases speak of it.
+    /// Its name in leases.
     pub fn name(&self) -> &'static str {
         match self {
             Backend::Udp { .. } => "udp",
@@ -71,7 +71,7 @@ impl Backend {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct NetConfJson {
     #[serde(default = "yes")]
     enableipv4: bool,
     #[serde(default)]
@@ -88,7 +88,7 @@ struct Written {
 }
 
 #[derive(Deserialize)]
-struct WrittenBackend {
+struct BackendJson {
     #[serde(rename = "type")]
     kind: Option<String>,
     vni: Option<u32>,
@@ -109,11 +109,11 @@ fn yes() -> bool {
 }
 
 impl NetConf {
-    /// Reads the JSON. `backend` is what the command line asks for instead of what is written.
+    /// Reads the JSON. `backend` is the command line's, which overrides the written one.
     pub fn parse(text: &str, backend: Option<&str>) -> Result<Self, NetConfError> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| NetConfError(format!("is not JSON: {e}")))?;
-        let written: Written = serde_json::from_value(lower_keys(value))
+        let written: NetConfJson = serde_json::from_value(lower_keys(value))
             .map_err(|e| NetConfError(format!("has a field of the wrong type: {e}")))?;
         let v4 = match written.enableipv4 {
             true => Some(network("Network", written.network.as_deref(), true)?),
@@ -128,22 +128,22 @@ impl NetConf {
                 "switches both families off: set EnableIPv4 or EnableIPv6 to true".into(),
             ));
         }
-        let division4 = Division {
+        let subnet_range4 = SubnetRange {
             subnet_len: written.subnetlen.filter(|len| *len > 0),
             min: address("SubnetMin", written.subnetmin.as_deref(), true)?,
             max: address("SubnetMax", written.subnetmax.as_deref(), true)?,
         };
-        let division6 = Division {
+        let subnet_range6 = SubnetRange {
             subnet_len: written.ipv6subnetlen.filter(|len| *len > 0),
             min: address("IPv6SubnetMin", written.ipv6subnetmin.as_deref(), false)?,
             max: address("IPv6SubnetMax", written.ipv6subnetmax.as_deref(), false)?,
         };
         let backend = read_backend(written.backend, backend)?;
-        Ok(NetConf { v4, v6, backend, division4, division6 })
+        Ok(NetConf { v4, v6, backend, subnet_range4, subnet_range6 })
     }
 
-    /// What to say when `text`, at some place, is another configuration than this, which is in force. Hosts do not change to
-    /// it by themselves: pods keep the addresses that they have, so whoever changes a network decides when each host follows.
+    /// Describes how the configuration `text`, read from `place`, differs from this one, which is in force. A host does not
+    /// adopt a new one by itself: pods keep their addresses, so the administrator decides when each host restarts.
     pub fn differs_from(&self, text: &str, backend: Option<&str>, place: &str) -> Option<String> {
         match NetConf::parse(text, backend) {
             Ok(now) if now == *self => None,
@@ -166,17 +166,17 @@ impl NetConf {
         self.networks().map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    pub fn networks(&self) -> impl Iterator<Item = IpNet> + '_ {
+    pub fn networks(&self) -> impl Iterator<Item = IpNetwork> + '_ {
         self.v4.into_iter().chain(self.v6)
     }
 }
 
 fn read_backend(written: Option<Value>, wanted: Option<&str>) -> Result<Backend, NetConfError> {
-    let written: WrittenBackend =
+    let written: BackendJson =
         serde_json::from_value(written.unwrap_or_else(|| Value::Object(serde_json::Map::new())))
             .map_err(|e| NetConfError(format!("has a Backend with a field of the wrong type: {e}")))?;
     let kind = wanted.or(written.kind.as_deref()).unwrap_or("udp");
-    // What is written for one way of carrying packets says nothing about another.
+    // Settings written for one backend do not apply to another.
     let is_own = written.kind.as_deref().unwrap_or("udp") == kind;
     let port = written.port.filter(|port| is_own && *port > 0);
     match kind {
@@ -215,18 +215,18 @@ fn read_backend(written: Option<Value>, wanted: Option<&str>) -> Result<Backend,
     }
 }
 
-fn network(field: &str, text: Option<&str>, v4: bool) -> Result<IpNet, NetConfError> {
+fn network(field: &str, text: Option<&str>, v4: bool) -> Result<IpNetwork, NetConfError> {
     let example = if v4 { "10.244.0.0/16" } else { "fd00:10:244::/56" };
     let bad = |what: String| NetConfError(format!("{what}: a network such as {example:?} is expected"));
     let text = text.ok_or_else(|| bad(format!("lacks {field}")))?;
-    let net: IpNet = text.parse().map_err(|_| bad(format!("has {field} {text:?}")))?;
-    if net.is_v4() != v4 {
+    let net = cidr::parse_cidr(text).map_err(|_| bad(format!("has {field} {text:?}")))?;
+    if net.is_ipv4() != v4 {
         return Err(bad(format!("has {field} {text:?}, which is of the other family")));
     }
-    if net.prefix == 0 {
+    if net.prefix() == 0 {
         return Err(bad(format!("has {field} {text:?}, which is every address there is")));
     }
-    Ok(net.network())
+    Ok(cidr::truncated(net))
 }
 
 fn address(field: &str, text: Option<&str>, v4: bool) -> Result<Option<IpAddr>, NetConfError> {
@@ -235,7 +235,7 @@ fn address(field: &str, text: Option<&str>, v4: bool) -> Result<Option<IpAddr>, 
     text.parse::<IpAddr>().ok().filter(|a| a.is_ipv4() == v4).ok_or_else(bad).map(Some)
 }
 
-/// Go reads field names whatever their case, and configurations in the wild make use of that.
+/// Go reads field names in any case, and real configurations rely on that.
 fn lower_keys(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(

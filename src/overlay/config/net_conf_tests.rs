@@ -23,7 +23,7 @@ fn the_command_line_chooses_another_backend_and_the_written_ports_stay_with_thei
 }
 
 #[test]
-fn a_changed_configuration_is_told_and_a_rewritten_one_is_not() {
+fn a_changed_configuration_is_reported_and_a_reformatted_one_is_not() {
     let conf = NetConf::parse(r#"{"Network": "10.0.0.0/8"}"#, None).unwrap();
     let said = |text| conf.differs_from(text, None, "in etcd");
     assert_eq!(said(r#"{ "network": "10.0.0.0/8", "Backend": {"Type": "udp"} }"#), None);

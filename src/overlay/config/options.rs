@@ -1,4 +1,4 @@
-//! What the command line says, read and checked by whoever reads command lines.
+//! The overlay's options, as the command line sets them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,15 +10,28 @@ pub struct Options {
     pub leases: LeaseSource,
     /// --net-config-path
     pub net_config: PathBuf,
-    /// --backend, instead of what the network configuration says.
+    /// --backend, overrides the network configuration.
     pub backend: Option<String>,
     pub interface: InterfaceChoice,
     /// --public-ip
     pub public_v4: Option<Ipv4Addr>,
     /// --public-ipv6
     pub public_v6: Option<Ipv6Addr>,
-    /// --subnet-file
-    pub subnet_file: PathBuf,
+    pub firewall: FirewallOptions,
+    pub files: FileOptions,
+    /// --healthz-ip and --healthz-port
+    pub health: Option<SocketAddr>,
+    /// The root-only socket behind `keelson overlay status`.
+    pub socket: PathBuf,
+    /// Routes, devices and rules are checked this often, even without a notification.
+    pub check_every: Duration,
+    /// Each peer is probed this often; None disables probing.
+    pub probe_every: Option<Duration>,
+}
+
+/// Which nf_tables rules are set.
+#[derive(Debug, Clone)]
+pub struct FirewallOptions {
     /// --ip-masq
     pub masquerade: bool,
     /// Not --ip-masq-fully-random-disable
@@ -27,18 +40,17 @@ pub struct Options {
     pub forward_rules: bool,
     /// Drop what comes to the tunnel from hosts without a lease.
     pub leased_only: bool,
-    /// --healthz-ip and --healthz-port
-    pub health: Option<SocketAddr>,
+}
+
+/// Where files are written.
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    /// --subnet-file
+    pub subnet_file: PathBuf,
     /// --cni-conf
     pub cni_conf: Option<PathBuf>,
     /// What must outlive a reboot: own subnet and addresses, the last known peers.
     pub state_dir: PathBuf,
-    /// The root-only socket behind `keelson overlay status`.
-    pub socket: PathBuf,
-    /// Routes, devices and rules are looked over this often, also when nothing was heard.
-    pub check_every: Duration,
-    /// Each peer is probed this often; None switches that off.
-    pub probe_every: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]

@@ -1,15 +1,15 @@
 //! How a network is divided into subnets, one a host.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork, from_number, number};
 
-use super::net_conf::Division;
+use super::net_conf::SubnetRange;
 
 /// The subnets that may be given out: those of length `subnet_len` from `min` to `max`, both included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
-    pub network: IpNet,
+pub struct SubnetPool {
+    pub network: IpNetwork,
     pub subnet_len: u8,
     pub min: IpAddr,
     pub max: IpAddr,
@@ -18,36 +18,37 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{network} cannot be divided into subnets: {why}")]
 pub struct PoolError {
-    network: IpNet,
+    network: IpNetwork,
     why: String,
 }
 
-impl Pool {
+impl SubnetPool {
     /// By flannel's rules: room for four subnets at least, of which the first is not given out, because its first
     /// address is the network's own.
-    pub fn new(network: IpNet, division: &Division) -> Result<Self, PoolError> {
+    pub fn new(network: IpNetwork, range: &SubnetRange) -> Result<Self, PoolError> {
         let failed = |why: String| PoolError { network, why };
-        let (bits, usual) = if network.is_v4() { (32, 24) } else { (128, 64) };
-        let subnet_len = match division.subnet_len {
+        let (bits, usual) = if network.is_ipv4() { (32, 24) } else { (128, 64) };
+        let subnet_len = match range.subnet_len {
             Some(len) if len > bits - 2 => {
                 return Err(failed(format!("a subnet length of {len} leaves no room for pods")));
             }
-            Some(len) if len < network.prefix + 2 => {
+            Some(len) if len < network.prefix() + 2 => {
                 return Err(failed(format!(
                     "with a subnet length of {len} there are fewer than four; {} or more is expected",
-                    network.prefix + 2
+                    network.prefix() + 2
                 )));
             }
             Some(len) => len,
-            None if network.prefix > bits - 4 => {
+            None if network.prefix() > bits - 4 => {
                 return Err(failed(format!("it is too small; a /{} or larger is expected", bits - 4)));
             }
-            None if network.prefix <= usual - 2 => usual,
-            None => network.prefix + 2,
+            None if network.prefix() <= usual - 2 => usual,
+            None => network.prefix() + 2,
         };
         let size = 1u128 << (bits - subnet_len);
-        let min = division.min.unwrap_or(from_number(network.is_v4(), number(network.addr) + size));
-        let max = division.max.unwrap_or(from_number(network.is_v4(), number(network.last()) - (size - 1)));
+        let min = range.min.unwrap_or(from_number(number(network.ip()) + size, network.is_ipv4()));
+        let max =
+            range.max.unwrap_or(from_number(number(network.broadcast()) - (size - 1), network.is_ipv4()));
         for (name, addr) in [("SubnetMin", min), ("SubnetMax", max)] {
             if !network.contains(addr) {
                 return Err(failed(format!("{name} {addr} is not in it")));
@@ -59,26 +60,26 @@ impl Pool {
         if number(min) > number(max) {
             return Err(failed(format!("SubnetMin {min} is beyond SubnetMax {max}")));
         }
-        Ok(Pool { network, subnet_len, min, max })
+        Ok(SubnetPool { network, subnet_len, min, max })
     }
 
     /// Whether a subnet could have come from here.
-    pub fn fits(&self, subnet: &IpNet) -> bool {
-        subnet.is_v4() == self.network.is_v4()
-            && subnet.prefix == self.subnet_len
-            && subnet.network() == *subnet
-            && (number(self.min)..=number(self.max)).contains(&number(subnet.addr))
+    pub fn fits(&self, subnet: &IpNetwork) -> bool {
+        subnet.is_ipv4() == self.network.is_ipv4()
+            && subnet.prefix() == self.subnet_len
+            && cidr::truncated(*subnet) == *subnet
+            && (number(self.min)..=number(self.max)).contains(&number(subnet.ip()))
     }
 
     /// A subnet that overlaps none of `taken`. `random` picks among the first hundred that are free, so that hosts
     /// which start in the same moment seldom want the same one.
-    pub fn pick(&self, taken: &[IpNet], random: u64) -> Option<IpNet> {
+    pub fn pick(&self, taken: &[IpNetwork], random: u64) -> Option<IpNetwork> {
         const CHOICES: usize = 100;
-        let size = 1u128 << ((if self.network.is_v4() { 32 } else { 128 }) - self.subnet_len);
+        let size = 1u128 << ((if self.network.is_ipv4() { 32 } else { 128 }) - self.subnet_len);
         let mut held: Vec<(u128, u128)> = taken
             .iter()
-            .filter(|net| net.is_v4() == self.network.is_v4())
-            .map(|net| (number(net.network().addr), number(net.last())))
+            .filter(|net| net.is_ipv4() == self.network.is_ipv4())
+            .map(|net| (number(net.network()), number(net.broadcast())))
             .collect();
         held.sort_unstable();
         let mut free = Vec::new();
@@ -102,21 +103,7 @@ impl Pool {
             }
         }
         let chosen = free.get(usize::try_from(random % free.len().max(1) as u64).unwrap_or(0))?;
-        Some(IpNet::new(from_number(self.network.is_v4(), *chosen), self.subnet_len))
-    }
-}
-
-fn number(addr: IpAddr) -> u128 {
-    match addr {
-        IpAddr::V4(a) => u128::from(a.to_bits()),
-        IpAddr::V6(a) => a.to_bits(),
-    }
-}
-
-fn from_number(v4: bool, number: u128) -> IpAddr {
-    match v4 {
-        true => Ipv4Addr::from_bits(number as u32).into(),
-        false => Ipv6Addr::from_bits(number).into(),
+        Some(cidr::with_length(from_number(*chosen, self.network.is_ipv4()), self.subnet_len))
     }
 }
 
@@ -124,8 +111,8 @@ fn from_number(v4: bool, number: u128) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn pool(network: &str, len: Option<u8>) -> Result<Pool, PoolError> {
-        Pool::new(network.parse().unwrap(), &Division { subnet_len: len, ..Division::default() })
+    fn pool(network: &str, len: Option<u8>) -> Result<SubnetPool, PoolError> {
+        SubnetPool::new(network.parse().unwrap(), &SubnetRange { subnet_len: len, ..SubnetRange::default() })
     }
 
     #[test]
@@ -150,25 +137,25 @@ mod tests {
         ] {
             assert!(pool(network, len).is_err(), "{network} {len:?}");
         }
-        let off = Division { min: Some("10.244.1.7".parse().unwrap()), ..Division::default() };
-        assert!(Pool::new("10.244.0.0/16".parse().unwrap(), &off).is_err(), "not on a boundary");
+        let off = SubnetRange { min: Some("10.244.1.7".parse().unwrap()), ..SubnetRange::default() };
+        assert!(SubnetPool::new("10.244.0.0/16".parse().unwrap(), &off).is_err(), "not on a boundary");
     }
 
     #[test]
     fn a_picked_subnet_is_free_whatever_the_sizes_of_those_held() {
         let pool = pool("10.244.0.0/16", None).unwrap();
-        let held: Vec<IpNet> = ["10.244.0.0/18", "10.244.64.128/25", "10.244.66.0/23"]
+        let held: Vec<IpNetwork> = ["10.244.0.0/18", "10.244.64.128/25", "10.244.66.0/23"]
             .iter()
             .map(|n| n.parse().unwrap())
             .collect();
         for random in 0..300 {
             let subnet = pool.pick(&held, random).unwrap();
             assert!(pool.fits(&subnet), "{subnet}");
-            assert!(held.iter().all(|net| !net.overlaps(&subnet)), "{subnet} is held");
+            assert!(held.iter().all(|net| !cidr::overlap(*net, subnet)), "{subnet} is held");
         }
         assert_eq!(pool.pick(&held, 0).unwrap().to_string(), "10.244.65.0/24");
         assert_eq!(pool.pick(&["10.244.0.0/16".parse().unwrap()], 0), None, "all held");
-        let top = Pool::new("ffff::/16".parse().unwrap(), &Division::default()).unwrap();
+        let top = SubnetPool::new("ffff::/16".parse().unwrap(), &SubnetRange::default()).unwrap();
         assert_eq!(top.pick(&["ffff::/16".parse().unwrap()], 3), None, "no overflow at the very end");
     }
 

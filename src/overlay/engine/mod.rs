@@ -1,78 +1,85 @@
-//! Brings leases and kernel together: by a look at everything there is ([`look`]), and where only some leases changed, by
-//! just what they need ([`follow`]).
+//! Makes the kernel match the leases: everything at once ([`full_reconcile`]), or only what some changed leases need
+//! ([`apply_lease_changes`]).
 
-mod follow;
-mod look;
-mod path;
+mod apply_lease_changes;
+mod full_reconcile;
+mod udp_path;
 
-pub use follow::Followed;
+pub use apply_lease_changes::AppliedLeaseChanges;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::monitor::Change;
-use keelson_netkit::{IpNet, Mac, Socket};
+use keelson_netkit::{Mac, Socket};
 use keelson_overlay_udp as udp;
 
-use crate::board::Board;
 use crate::config::{Backend, LeaseSource, NetConf, Options};
 use crate::files;
-use crate::guard::{self, Lengths};
-use crate::lease::{Own, Vtep};
+use crate::lease::{OwnAttributes, Vtep};
 use crate::machine;
-use crate::plan::{Claim, Ground};
-use crate::state::State;
+use crate::peer_filter::{self, PrefixLengths};
+use crate::plan::{ChangeFilter, KernelLinks};
+use crate::saved_state::SavedState;
+use crate::shared_state::SharedState;
 use crate::underlay::{self, Underlay};
 use crate::{firewall, lease};
 
-/// All that a look at the kernel needs. It blocks, so it is handed to a thread and back.
+/// Holds everything that reconciling needs. It blocks, so it is moved to a thread and back.
 pub struct Engine {
     options: Options,
     conf: NetConf,
     macs: (Mac, Mac),
-    socket: Socket,
-    rules: Socket,
-    rules_port: u32,
-    path: Option<path::Served>,
-    state: State,
+    netlink: Netlink,
+    path: Option<udp_path::RunningPath>,
+    state: SavedState,
     checksum_offload: bool,
-    board: Arc<Board>,
-    /// What the last look found in the kernel; None where that was not whole, or is out of date.
-    ground: Option<Ground>,
-    /// What there are rules for; None where nobody is kept out.
-    guarded: Option<Lengths>,
-    /// Peers changed since they were written to disk.
+    shared: Arc<SharedState>,
+    /// Interface indexes as of the last reconcile; None where it failed or is outdated.
+    links: Option<KernelLinks>,
+    /// Prefix lengths the peer filter has rules for; None without a peer filter.
+    filtered_lengths: Option<PrefixLengths>,
+    /// Peers changed since they were saved.
     unsaved: bool,
 }
 
-/// What one look at everything found and did.
+/// The sockets to the kernel.
+struct Netlink {
+    route: Socket,
+    netfilter: Socket,
+    /// The port of `netfilter`, by which notifications of our own changes are recognised.
+    netfilter_port: u32,
+}
+
+/// What one full reconcile found and did.
 #[derive(Debug)]
-pub struct Round {
+pub struct ReconcileReport {
     pub underlay: Underlay,
-    pub own: Own,
-    pub subnets: Vec<IpNet>,
+    pub own: OwnAttributes,
+    pub subnets: Vec<IpNetwork>,
     pub mtu: u32,
-    /// What could not be read, served or done, in words.
-    pub complaints: Vec<String>,
-    pub done: Done,
-    /// Whether all of it is in place.
-    pub whole: bool,
+    /// What could not be read or done.
+    pub problems: Vec<String>,
+    pub performed: ActionLog,
+    /// Whether everything is in place.
+    pub complete: bool,
     pub counters: Vec<(String, u64)>,
 }
 
-/// What had to be done, in words; of very much only the beginning.
+/// Descriptions of performed actions; of many only the first.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct ActionLog {
     pub count: usize,
-    pub words: Vec<String>,
+    pub descriptions: Vec<String>,
 }
 
-impl Done {
+impl ActionLog {
     pub fn add(&mut self, what: impl ToString) {
         const ENOUGH: usize = 20;
         self.count += 1;
-        if self.words.len() < ENOUGH {
-            self.words.push(what.to_string());
+        if self.descriptions.len() < ENOUGH {
+            self.descriptions.push(what.to_string());
         }
     }
 }
@@ -81,33 +88,31 @@ impl Engine {
     pub fn new(
         options: Options,
         conf: NetConf,
-        state: State,
+        state: SavedState,
         remembered: Vec<lease::Lease>,
-        board: Arc<Board>,
+        shared: Arc<SharedState>,
     ) -> Result<Self, keelson_netkit::Error> {
-        let mut socket = Socket::route()?;
-        let macs = machine::settle_macs(&mut socket, &conf, &state)?;
-        let rules = Socket::netfilter()?;
-        let rules_port = rules.port()?;
+        let mut route = Socket::route()?;
+        let macs = machine::settle_macs(&mut route, &conf, &state)?;
+        let netfilter = Socket::netfilter()?;
+        let netfilter_port = netfilter.port()?;
         {
-            let mut picture = board.picture();
-            picture.head.leases = source_name(&options.leases);
+            let mut network = shared.network();
+            network.summary.leases = source_name(&options.leases);
             let remembered = remembered.into_iter().map(|lease| (lease.holder.clone(), Ok(lease)));
-            picture.roll.take(lease::News::Whole(remembered.collect()));
+            network.leases.apply(lease::LeaseUpdate::Snapshot(remembered.collect()));
         }
         let mut engine = Engine {
             checksum_offload: !machine::needs_checksums_in_software(&machine::kernel_release()),
             options,
             conf,
             macs,
-            socket,
-            rules,
-            rules_port,
+            netlink: Netlink { route, netfilter, netfilter_port },
             path: None,
             state,
-            board,
-            ground: None,
-            guarded: None,
+            shared,
+            links: None,
+            filtered_lengths: None,
             unsaved: false,
         };
         engine.state.mac4 = Some(engine.macs.0.to_string());
@@ -119,12 +124,12 @@ impl Engine {
         self.options.check_every
     }
 
-    pub fn networks(&self) -> Vec<IpNet> {
+    pub fn networks(&self) -> Vec<IpNetwork> {
         self.conf.networks().collect()
     }
 
     pub fn path(&self) -> Option<&udp::Path> {
-        self.path.as_ref().map(|served| &served.path)
+        self.path.as_ref().map(|running| &running.path)
     }
 
     fn vni(&self) -> Option<u32> {
@@ -135,33 +140,33 @@ impl Engine {
     }
 
     /// From now on checksums are computed before packets enter the tunnel.
-    pub fn distrust_checksum_offload(&mut self) {
+    pub fn disable_checksum_offload(&mut self) {
         self.checksum_offload = false;
     }
 
-    /// Whether something that the kernel told of is a reason to look at everything.
-    pub fn is_concerned_by(&self, change: &Change) -> bool {
-        let Some(ground) = &self.ground else { return true };
-        let picture = self.board.picture();
-        let Some(situation) = &picture.situation else { return true };
+    /// Whether a change in the kernel is a reason for a full reconcile.
+    pub fn needs_reconcile(&self, change: &Change) -> bool {
+        let Some(links) = &self.links else { return true };
+        let network = self.shared.network();
+        let Some(setup) = &network.setup else { return true };
         let far: Vec<IpAddr> = underlay::far().chain(self.options.interface.towards).collect();
-        let claim = Claim {
-            situation,
-            ground,
-            roll: &picture.roll,
-            fallen: &picture.fallen,
+        let filter = ChangeFilter {
+            setup,
+            links,
+            leases: &network.leases,
+            fallback_peers: &network.fallback_peers,
             far: &far,
-            tables: &[firewall::TABLE.name, guard::TABLE.name],
-            port: self.rules_port,
+            tables: &[firewall::TABLE.name, peer_filter::TABLE.name],
+            port: self.netlink.netfilter_port,
         };
-        claim.is_touched_by(change)
+        filter.needs_reconcile(change)
     }
 
-    fn own(&self, underlay: &Underlay, public4: Option<IpAddr>, public6: Option<IpAddr>) -> Own {
+    fn own(&self, underlay: &Underlay, public4: Option<IpAddr>, public6: Option<IpAddr>) -> OwnAttributes {
         let v4 = self.conf.v4.and(public4.or(underlay.v4));
         let v6 = self.conf.v6.and(public6.or(underlay.v6));
         let vtep = |mac: Mac| self.vni().map(|vni| Vtep { vni, mac });
-        Own {
+        OwnAttributes {
             backend: self.conf.backend.name().to_owned(),
             public4: v4,
             public6: v6,
@@ -170,49 +175,54 @@ impl Engine {
         }
     }
 
-    /// How many messages the kernel was sent so far, and how many bytes came back.
+    /// Netlink messages sent so far, and bytes received.
     pub fn traffic(&self) -> (u64, u64) {
-        let (links, rules) = (self.socket.traffic(), self.rules.traffic());
-        (links.0 + rules.0, links.1 + rules.1)
+        let (route, netfilter) = (self.netlink.route.traffic(), self.netlink.netfilter.traffic());
+        (route.0 + netfilter.0, route.1 + netfilter.1)
     }
 
-    /// Whether peers changed since they were written to disk.
+    /// Whether peers changed since they were saved.
     pub fn has_unsaved(&self) -> bool {
         self.unsaved
     }
 
-    /// Writes what is needed after a reboot.
+    /// Saves what is needed after a reboot.
     pub fn save(&mut self) {
-        let leases: Vec<lease::Lease> = self.board.picture().roll.readable().collect();
-        match self.state.save(&self.options.state_dir, leases.iter()) {
+        let leases: Vec<lease::Lease> = self.shared.network().leases.readable().collect();
+        match self.state.save(&self.options.files.state_dir, leases.iter()) {
             Ok(()) => self.unsaved = false,
-            Err(error) => tracing::warn!(%error, "cannot keep what is needed after a reboot"),
+            Err(error) => tracing::warn!(%error, "cannot save the state that is needed after a reboot"),
         }
     }
 
-    /// The files that others wait for.
-    pub fn write_files(&self, round: &Round) -> Result<(), files::WriteError> {
-        let env = files::subnet_env(&self.networks(), &round.subnets, round.mtu, self.options.masquerade);
-        files::replace(&self.options.subnet_file, env.as_bytes(), 0o644)?;
-        if let Some(path) = &self.options.cni_conf {
-            files::replace(path, files::cni_conflist(&round.subnets, round.mtu).as_bytes(), 0o644)?;
+    /// Writes the files that other programs wait for.
+    pub fn write_files(&self, report: &ReconcileReport) -> Result<(), files::WriteError> {
+        let env = files::subnet_env(
+            &self.networks(),
+            &report.subnets,
+            report.mtu,
+            self.options.firewall.masquerade,
+        );
+        files::replace(&self.options.files.subnet_file, env.as_bytes(), 0o644)?;
+        if let Some(path) = &self.options.files.cni_conf {
+            files::replace(path, files::cni_conflist(&report.subnets, report.mtu).as_bytes(), 0o644)?;
         }
         Ok(())
     }
 
-    /// What to say when the file that the network configuration was read from holds another one by now.
-    fn reconfigured(&self) -> Option<String> {
+    /// Describes the change, if the file of the network configuration differs from the one in force.
+    fn config_change(&self) -> Option<String> {
         let path = match self.options.leases {
             LeaseSource::Etcd(_) => return None,
             _ => &self.options.net_config,
         };
-        // One that is gone or half written is not another.
+        // A missing or half written file is no change.
         let text = std::fs::read_to_string(path).ok()?;
         self.conf.differs_from(&text, self.options.backend.as_deref(), &path.display().to_string())
     }
 }
 
-/// Where leases come from, by name.
+/// The name of the lease source.
 fn source_name(leases: &LeaseSource) -> &'static str {
     match leases {
         LeaseSource::Kube(_) => "kubernetes",

@@ -1,4 +1,4 @@
-//! Whatever stands in an annotation or a key: no panic, and what is accepted makes sense.
+//! Arbitrary annotations, keys and values cause no panic, and what is accepted is valid.
 
 use std::collections::BTreeMap;
 
@@ -33,31 +33,36 @@ proptest! {
 
     #[test]
     fn keys_and_values_are_read_or_refused(key in nearly(), value in any::<Vec<u8>>(), public in nearly(), data in nearly()) {
-        let _ = Record::parse(&value);
+        let _ = LeaseValue::parse(&value);
         let value = format!(r#"{{"PublicIP":{},"BackendData":{}}}"#, serde_json::json!(public), if data.is_empty() { "0" } else { &data });
         let key = key.replace('/', "-");
-        if let Ok(lease) = Record::parse(value.as_bytes()).and_then(|record| record.lease(&key)) {
+        if let Ok(lease) = LeaseValue::parse(value.as_bytes()).and_then(|record| record.lease(&key)) {
             check(lease)?;
         }
     }
 }
 
-/// What passes is served only where it cannot do harm.
+/// What is served is harmless.
 fn check(lease: Lease) -> Result<(), TestCaseError> {
-    let nets: [IpNet; 2] = ["10.0.0.0/8".parse().unwrap(), "fd00::/16".parse().unwrap()];
-    let own: [IpNet; 1] = ["10.1.0.0/16".parse().unwrap()];
+    let nets: [IpNetwork; 2] = ["10.0.0.0/8".parse().unwrap(), "fd00::/16".parse().unwrap()];
+    let own: [IpNetwork; 1] = ["10.1.0.0/16".parse().unwrap()];
     let backend = lease.backend.to_string();
-    let mut roll = Roll::default();
-    roll.settle(&Measure { networks: nets.to_vec(), own: own.to_vec(), backend, ..Measure::default() });
-    roll.take(News::Whole(BTreeMap::from([(lease.holder.clone(), Ok(lease))])));
-    let peers: Vec<Lease> = roll.peers().collect();
-    for place in peers.iter().flat_map(Lease::places) {
-        prop_assert!(nets.iter().any(|net| net.contains(place.subnet.addr)));
-        prop_assert!(!own[0].overlaps(&place.subnet));
+    let mut table = LeaseTable::default();
+    table.set_requirements(&Requirements {
+        networks: nets.to_vec(),
+        own: own.to_vec(),
+        backend,
+        ..Requirements::default()
+    });
+    table.apply(LeaseUpdate::Snapshot(BTreeMap::from([(lease.holder.clone(), Ok(lease))])));
+    let peers: Vec<Lease> = table.peers().collect();
+    for leased in peers.iter().flat_map(Lease::leased_subnets) {
+        prop_assert!(nets.iter().any(|net| net.contains(leased.subnet.ip())));
+        prop_assert!(!keelson_kit::cidr::overlap(own[0], leased.subnet));
         prop_assert!(
-            !place.public.is_loopback() && !place.public.is_multicast() && !place.public.is_unspecified()
+            !leased.public.is_loopback() && !leased.public.is_multicast() && !leased.public.is_unspecified()
         );
-        prop_assert!(place.vtep.is_none_or(|vtep| vtep.mac.0[0] & 1 == 0));
+        prop_assert!(leased.vtep.is_none_or(|vtep| vtep.mac.0[0] & 1 == 0));
     }
     Ok(())
 }

@@ -1,47 +1,48 @@
-//! Leases: which host holds which subnet, and how it is reached. Pure: read from what others wrote, and checked.
+//! Leases: which host holds which subnet, and how it is reached. Pure. What others wrote is checked when it is read.
 
-mod annotations;
-mod entry;
+mod etcd_format;
 #[cfg(test)]
 mod hostile_tests;
 mod index;
-mod keys;
-mod objection;
-mod roll;
+mod kube_format;
+mod lease_entry;
+mod lease_table;
+mod validate;
 
-pub use annotations::{Annotations, PrefixError};
-pub use keys::{Record, parse_key, subnet_key};
-pub use objection::Measure;
-pub use roll::{Change, Heard, News, Roll};
+pub use etcd_format::{LeaseValue, parse_key, subnet_key};
+pub use kube_format::{Annotations, PrefixError};
+pub use lease_table::{LeaseTable, LeaseUpdate, PeerChange, ReportedLease};
+pub use validate::Requirements;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use keelson_netkit::{IpNet, Mac};
+use keelson_kit::cidr::IpNetwork;
+use keelson_netkit::Mac;
 use serde::{Deserialize, Serialize};
 
 /// One host's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it, in words: the node's name, or the key in etcd.
+    /// Who holds it: the node's name, or the key in etcd.
     pub holder: Arc<str>,
     /// flannel's name of the backend: "vxlan", "udp", ...
     pub backend: Cow<'static, str>,
-    pub v4: Option<Place>,
-    pub v6: Option<Place>,
+    pub v4: Option<LeasedSubnet>,
+    pub v6: Option<LeasedSubnet>,
 }
 
-/// A subnet and where it is.
+/// A subnet of a lease and how it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub subnet: IpNet,
+pub struct LeasedSubnet {
+    pub subnet: IpNetwork,
     /// The address that other hosts send to.
     pub public: IpAddr,
     pub vtep: Option<Vtep>,
 }
 
-/// A VXLAN tunnel's end.
+/// A VXLAN tunnel end point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vtep {
     pub vni: u32,
@@ -49,24 +50,24 @@ pub struct Vtep {
 }
 
 impl Lease {
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn leased_subnets(&self) -> impl Iterator<Item = &LeasedSubnet> {
         self.v4.iter().chain(self.v6.iter())
     }
 
-    pub fn new(holder: &str, backend: &str, v4: Option<Place>, v6: Option<Place>) -> Self {
+    pub fn new(holder: &str, backend: &str, v4: Option<LeasedSubnet>, v6: Option<LeasedSubnet>) -> Self {
         Lease { holder: holder.into(), backend: backend_name(backend), v4, v6 }
     }
 
-    pub fn place(&self, v4: bool) -> Option<Place> {
+    pub fn leased_subnet(&self, v4: bool) -> Option<LeasedSubnet> {
         if v4 { self.v4 } else { self.v6 }
     }
 
-    pub fn subnets(&self) -> impl Iterator<Item = IpNet> + '_ {
-        self.places().map(|place| place.subnet)
+    pub fn subnets(&self) -> impl Iterator<Item = IpNetwork> + '_ {
+        self.leased_subnets().map(|leased| leased.subnet)
     }
 }
 
-/// The name of a backend. Thousands of leases bear one of three, which need not be stored with each.
+/// The name of a backend. Thousands of leases have one of three, which need not be stored with each.
 fn backend_name(text: &str) -> Cow<'static, str> {
     const USUAL: [&str; 4] = ["", "vxlan", "udp", "host-gw"];
     match USUAL.into_iter().find(|usual| *usual == text) {
@@ -75,9 +76,9 @@ fn backend_name(text: &str) -> Cow<'static, str> {
     }
 }
 
-/// What this host publishes of itself, next to its subnets.
+/// What this host publishes about itself, next to its subnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnAttributes {
     pub backend: String,
     pub public4: Option<IpAddr>,
     pub public6: Option<IpAddr>,
@@ -85,9 +86,9 @@ pub struct Own {
     pub vtep6: Option<Vtep>,
 }
 
-/// A tunnel's end as flannel writes it into backend data.
+/// A VTEP as flannel writes it into backend data.
 #[derive(Debug, Serialize, Deserialize)]
-struct WrittenVtep {
+struct VtepJson {
     #[serde(rename = "VNI")]
     vni: u32,
     #[serde(rename = "VtepMAC")]
@@ -100,10 +101,10 @@ impl Vtep {
         if data.is_null() {
             return Ok(None);
         }
-        let written: WrittenVtep = serde_json::from_value(data.clone())
+        let written: VtepJson = serde_json::from_value(data.clone())
             .map_err(|e| format!("its backend data is not {{\"VNI\", \"VtepMAC\"}}: {e}"))?;
         let mac: Mac = written.mac.parse().map_err(|e| format!("its VtepMAC {e}"))?;
-        // The lowest bit marks addresses of groups: frames to one would go to everybody, or to nobody.
+        // The lowest bit marks multicast addresses: frames to one would be flooded, or dropped.
         if mac == Mac::ZERO || mac.0[0] & 1 == 1 {
             return Err(format!("its VtepMAC {mac} is not the address of one device"));
         }

@@ -1,27 +1,28 @@
-//! The difference between what should be there and what is, as steps in an order that interrupts nothing.
+//! The difference between desired and observed state, as actions in an order that does not interrupt traffic.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::neigh::Entry;
 use keelson_netkit::route::Route;
 use keelson_netkit::vxlan::Tunnel;
-use keelson_netkit::{IfIndex, IfName, IpNet, Mac};
+use keelson_netkit::{IfIndex, IfName, Mac};
 
-use super::desired::{Desired, Device, Kind};
-use super::follow::Ground;
-use super::observed::{FoundDevice, Observed};
-use super::situation::Role;
+use super::desired::{Desired, DesiredDevice, DeviceKind};
+use super::host_setup::DeviceRole;
+use super::kernel_links::KernelLinks;
+use super::observed::{Observed, ObservedDevice};
 use super::{KERNEL_PROTOCOL, ROUTE_PROTOCOL};
 
 const MAIN_TABLE: u32 = 254;
 /// What the kernel takes for an IPv6 route that names no metric.
 const IPV6_METRIC: u32 = 1024;
 
-/// One step. Each can be repeated without harm.
+/// One step. Each is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum KernelAction {
     CreateVxlan { name: IfName, tunnel: Tunnel, mac: Mac, mtu: u32 },
     DeleteLink { name: String },
     Rename { from: String, to: IfName },
@@ -29,8 +30,8 @@ pub enum Action {
     SetMtu { device: IfName, mtu: u32 },
     SetUp { device: IfName },
     StopChecksumOffload { device: IfName },
-    AddAddress { device: IfName, net: IpNet },
-    RemoveAddress { device: IfName, net: IpNet },
+    AddAddress { device: IfName, net: IpNetwork },
+    RemoveAddress { device: IfName, net: IpNetwork },
     SetNeighbour { device: IfName, index: IfIndex, addr: IpAddr, mac: Mac },
     RemoveNeighbour { device: IfName, index: IfIndex, addr: IpAddr },
     SetForwarding { device: IfName, index: IfIndex, mac: Mac, remote: IpAddr },
@@ -39,23 +40,23 @@ pub enum Action {
     RemoveRoute(Route),
 }
 
-/// What to do next. Devices come first: while one has to be made, its entries wait for the next look. The plan for what
-/// is as it should be is empty.
-pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Action> {
+/// What to do next. Devices come first: while one has to be created, its entries wait for the next round. The plan for a
+/// converged state is empty.
+pub fn plan(desired: &Desired, observed: &Observed) -> Vec<KernelAction> {
     let mut actions = Vec::new();
-    let mut settled: HashMap<Role, &FoundDevice> = HashMap::new();
+    let mut settled: HashMap<DeviceRole, &ObservedDevice> = HashMap::new();
     for device in &desired.devices {
         if let Some(found) = shape(device, observed, &mut actions) {
             settled.insert(device.role, found);
         }
     }
-    // A tun device carries both families, each with its own entry in the list: neither may take the other's address.
+    // The tun device is listed once for each family; neither may remove the other's address.
     for (role, found) in &settled {
-        let wanted: Vec<&Device> = desired.devices.iter().filter(|d| d.role == *role).collect();
+        let wanted: Vec<&DesiredDevice> = desired.devices.iter().filter(|d| d.role == *role).collect();
         addresses(&wanted, found, &mut actions);
         entries(&wanted, found, &mut actions);
     }
-    let ground = Ground {
+    let links = KernelLinks {
         underlay: observed.underlay,
         devices: desired
             .devices
@@ -63,21 +64,25 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Vec<Action> {
             .filter_map(|d| Some((d.role, d.name.clone(), settled.get(&d.role)?.index)))
             .collect(),
     };
-    routes(desired, observed, &ground, &mut actions);
+    routes(desired, observed, &links, &mut actions);
     removals(desired, observed, &settled, &mut actions);
     actions
 }
 
-/// Brings a device into being and shape; returns it once it is there to be filled.
-fn shape<'a>(device: &Device, observed: &'a Observed, actions: &mut Vec<Action>) -> Option<&'a FoundDevice> {
+/// Creates or corrects a device; returns it once entries can be added to it.
+fn shape<'a>(
+    device: &DesiredDevice,
+    observed: &'a Observed,
+    actions: &mut Vec<KernelAction>,
+) -> Option<&'a ObservedDevice> {
     let name = &device.name;
     let found = observed.device(name.as_str());
     match (&device.kind, found) {
-        (Kind::Tun, None) => return None,
-        (Kind::Tun, Some(found)) if found.kind.as_deref() != Some("tun") => return None,
-        (Kind::Tun, Some(_)) => {}
-        (Kind::Vxlan { tunnel, mac }, found) => {
-            let create = Action::CreateVxlan {
+        (DeviceKind::Tun, None) => return None,
+        (DeviceKind::Tun, Some(found)) if found.kind.as_deref() != Some("tun") => return None,
+        (DeviceKind::Tun, Some(_)) => {}
+        (DeviceKind::Vxlan { tunnel, mac }, found) => {
+            let create = KernelAction::CreateVxlan {
                 name: name.clone(),
                 tunnel: tunnel.clone(),
                 mac: *mac,
@@ -86,11 +91,11 @@ fn shape<'a>(device: &Device, observed: &'a Observed, actions: &mut Vec<Action>)
             match found {
                 Some(found) if found.tunnel.as_ref() == Some(tunnel) => {}
                 Some(_) => {
-                    actions.extend([Action::DeleteLink { name: name.to_string() }, create]);
+                    actions.extend([KernelAction::DeleteLink { name: name.to_string() }, create]);
                     return None;
                 }
                 None => {
-                    // Somebody gave it another name: it has the same tunnel then, which no second device can have.
+                    // It may have been renamed: then a device has the same tunnel, which no second device can have.
                     let renamed = observed.devices.iter().find(|d| d.tunnel.as_ref() == Some(tunnel));
                     let stale = observed.devices.iter().find(|d| {
                         d.tunnel.as_ref().is_some_and(|t| {
@@ -102,10 +107,11 @@ fn shape<'a>(device: &Device, observed: &'a Observed, actions: &mut Vec<Action>)
                     });
                     match (renamed, stale) {
                         (Some(renamed), _) => {
-                            actions.push(Action::Rename { from: renamed.name.clone(), to: name.clone() });
+                            actions
+                                .push(KernelAction::Rename { from: renamed.name.clone(), to: name.clone() });
                         }
                         (None, Some(stale)) => {
-                            actions.extend([Action::DeleteLink { name: stale.name.clone() }, create]);
+                            actions.extend([KernelAction::DeleteLink { name: stale.name.clone() }, create]);
                         }
                         (None, None) => actions.push(create),
                     }
@@ -113,40 +119,40 @@ fn shape<'a>(device: &Device, observed: &'a Observed, actions: &mut Vec<Action>)
                 }
             }
             if found.is_some_and(|found| found.mac != Some(*mac)) {
-                actions.push(Action::SetMac { device: name.clone(), mac: *mac });
+                actions.push(KernelAction::SetMac { device: name.clone(), mac: *mac });
             }
             if !device.checksum_offload && found.is_some_and(|found| found.checksum_offload == Some(true)) {
-                actions.push(Action::StopChecksumOffload { device: name.clone() });
+                actions.push(KernelAction::StopChecksumOffload { device: name.clone() });
             }
         }
     }
     let found = found?;
     if found.mtu != device.mtu {
-        actions.push(Action::SetMtu { device: name.clone(), mtu: device.mtu });
+        actions.push(KernelAction::SetMtu { device: name.clone(), mtu: device.mtu });
     }
     if !found.up {
-        actions.push(Action::SetUp { device: name.clone() });
-        // Routes over a device that is down are refused.
+        actions.push(KernelAction::SetUp { device: name.clone() });
+        // The kernel refuses routes over a device that is down.
         return None;
     }
     Some(found)
 }
 
-fn addresses(wanted: &[&Device], found: &FoundDevice, actions: &mut Vec<Action>) {
+fn addresses(wanted: &[&DesiredDevice], found: &ObservedDevice, actions: &mut Vec<KernelAction>) {
     for device in wanted {
         if !found.addresses.contains(&device.address) {
-            actions.push(Action::AddAddress { device: device.name.clone(), net: device.address });
+            actions.push(KernelAction::AddAddress { device: device.name.clone(), net: device.address });
         }
     }
     let Some(first) = wanted.first() else { return };
-    let link_local = |net: &IpNet| matches!(net.addr, IpAddr::V6(a) if a.is_unicast_link_local());
-    let strange = |net: &&IpNet| !wanted.iter().any(|d| d.address == **net) && !link_local(net);
-    for net in found.addresses.iter().filter(strange) {
-        actions.push(Action::RemoveAddress { device: first.name.clone(), net: *net });
+    let link_local = |net: &IpNetwork| matches!(net.ip(), IpAddr::V6(a) if a.is_unicast_link_local());
+    let foreign = |net: &&IpNetwork| !wanted.iter().any(|d| d.address == **net) && !link_local(net);
+    for net in found.addresses.iter().filter(foreign) {
+        actions.push(KernelAction::RemoveAddress { device: first.name.clone(), net: *net });
     }
 }
 
-fn entries(wanted: &[&Device], found: &FoundDevice, actions: &mut Vec<Action>) {
+fn entries(wanted: &[&DesiredDevice], found: &ObservedDevice, actions: &mut Vec<KernelAction>) {
     let at = |list: &[Entry]| -> HashSet<(IpAddr, Mac)> {
         list.iter().filter(|e| e.permanent).map(|e| (e.addr, e.mac)).collect()
     };
@@ -154,40 +160,45 @@ fn entries(wanted: &[&Device], found: &FoundDevice, actions: &mut Vec<Action>) {
     for device in wanted {
         let (name, index) = (&device.name, found.index);
         for (addr, mac) in device.neighbours.iter().filter(|entry| !neighbours.contains(*entry)) {
-            actions.push(Action::SetNeighbour { device: name.clone(), index, addr: *addr, mac: *mac });
+            actions.push(KernelAction::SetNeighbour { device: name.clone(), index, addr: *addr, mac: *mac });
         }
         for (mac, remote) in
             device.forwarding.iter().filter(|(mac, remote)| !forwarding.contains(&(*remote, *mac)))
         {
-            actions.push(Action::SetForwarding { device: name.clone(), index, mac: *mac, remote: *remote });
+            actions.push(KernelAction::SetForwarding {
+                device: name.clone(),
+                index,
+                mac: *mac,
+                remote: *remote,
+            });
         }
     }
 }
 
-/// Sets the routes that are missing, then removes those of ours that are no longer wanted.
-fn routes(desired: &Desired, observed: &Observed, ground: &Ground, actions: &mut Vec<Action>) {
-    let at: HashMap<IpNet, usize> = desired.routes.iter().enumerate().map(|(i, r)| (r.dst, i)).collect();
+/// Sets missing routes, then removes those of ours that are no longer wanted.
+fn routes(desired: &Desired, observed: &Observed, links: &KernelLinks, actions: &mut Vec<KernelAction>) {
+    let at: HashMap<IpNetwork, usize> = desired.routes.iter().enumerate().map(|(i, r)| (r.dst, i)).collect();
     let mut there = vec![false; desired.routes.len()];
-    let mut strange = Vec::new();
+    let mut foreign = Vec::new();
     for found in observed.routes.iter().filter(|r| in_main_table(r)) {
         match at.get(&found.dst) {
             Some(i) => {
                 there[*i] |=
-                    ground.concrete(&desired.routes[*i]).is_some_and(|wanted| is_same(&wanted, found));
+                    links.resolve_route(&desired.routes[*i]).is_some_and(|wanted| is_same(&wanted, found));
             }
-            None if is_ours(found, desired, ground) => strange.push(Action::RemoveRoute(found.clone())),
+            None if is_ours(found, desired, links) => foreign.push(KernelAction::RemoveRoute(found.clone())),
             None => {}
         }
     }
     let missing = desired.routes.iter().zip(there).filter(|(_, there)| !there);
-    actions.extend(missing.filter_map(|(wanted, _)| ground.concrete(wanted)).map(Action::SetRoute));
-    actions.extend(strange);
+    actions.extend(missing.filter_map(|(wanted, _)| links.resolve_route(wanted)).map(KernelAction::SetRoute));
+    actions.extend(foreign);
 }
 
-fn is_ours(route: &Route, desired: &Desired, ground: &Ground) -> bool {
-    let over_ours = route.link.is_some_and(|link| ground.is_ours(link))
+fn is_ours(route: &Route, desired: &Desired, links: &KernelLinks) -> bool {
+    let over_ours = route.link.is_some_and(|link| links.is_ours(link))
         && route.protocol != KERNEL_PROTOCOL
-        && desired.networks.iter().any(|net| net.contains(route.dst.addr));
+        && desired.networks.iter().any(|net| net.contains(route.dst.ip()));
     over_ours || route.protocol == ROUTE_PROTOCOL
 }
 
@@ -202,12 +213,12 @@ pub(super) fn in_main_table(route: &Route) -> bool {
     matches!(route.table, None | Some(0 | MAIN_TABLE))
 }
 
-/// Entries of ours that are no longer wanted, after the routes, so that no packet is led to an entry that is gone.
+/// Removes unwanted entries of ours, after the routes, so that no route leads to a missing entry.
 fn removals(
     desired: &Desired,
     observed: &Observed,
-    settled: &HashMap<Role, &FoundDevice>,
-    actions: &mut Vec<Action>,
+    settled: &HashMap<DeviceRole, &ObservedDevice>,
+    actions: &mut Vec<KernelAction>,
 ) {
     for (role, found) in settled {
         let of_role = || desired.devices.iter().filter(|d| d.role == *role);
@@ -216,13 +227,13 @@ fn removals(
         let forwarding: HashMap<Mac, IpAddr> = of_role().flat_map(|d| d.forwarding.iter().copied()).collect();
         let present: HashSet<(Mac, IpAddr)> = found.forwarding.iter().map(|e| (e.mac, e.addr)).collect();
         for entry in found.forwarding.iter().filter(|e| e.permanent) {
-            // A peer that moved has its entry replaced above; only a second one beside the right one is taken away.
+            // The entry of a peer that moved is replaced above; only a second one beside the right one is removed.
             let stale = match forwarding.get(&entry.mac) {
                 None => true,
                 Some(remote) => *remote != entry.addr && present.contains(&(entry.mac, *remote)),
             };
             if stale {
-                actions.push(Action::RemoveForwarding {
+                actions.push(KernelAction::RemoveForwarding {
                     device: device.clone(),
                     index,
                     mac: entry.mac,
@@ -232,36 +243,38 @@ fn removals(
         }
         let neighbours: HashSet<IpAddr> = of_role().flat_map(|d| d.neighbours.iter().map(|n| n.0)).collect();
         for entry in found.neighbours.iter().filter(|e| e.permanent && !neighbours.contains(&e.addr)) {
-            actions.push(Action::RemoveNeighbour { device: device.clone(), index, addr: entry.addr });
+            actions.push(KernelAction::RemoveNeighbour { device: device.clone(), index, addr: entry.addr });
         }
     }
     for name in desired.retired.iter().filter(|name| observed.device(name.as_str()).is_some()) {
-        actions.push(Action::DeleteLink { name: name.to_string() });
+        actions.push(KernelAction::DeleteLink { name: name.to_string() });
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for KernelAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::CreateVxlan { name, .. } => write!(f, "create {name}"),
-            Action::DeleteLink { name } => write!(f, "delete {name}"),
-            Action::Rename { from, to } => write!(f, "rename {from} to {to}"),
-            Action::SetMac { device, mac } => write!(f, "give {device} the address {mac}"),
-            Action::SetMtu { device, mtu } => write!(f, "give {device} an MTU of {mtu}"),
-            Action::SetUp { device } => write!(f, "set {device} up"),
-            Action::StopChecksumOffload { device } => write!(f, "stop checksum offload on {device}"),
-            Action::AddAddress { device, net } => write!(f, "add {net} to {device}"),
-            Action::RemoveAddress { device, net } => write!(f, "remove {net} from {device}"),
-            Action::SetNeighbour { device, addr, mac, .. } => write!(f, "set {addr} to {mac} on {device}"),
-            Action::RemoveNeighbour { device, addr, .. } => write!(f, "forget {addr} on {device}"),
-            Action::SetForwarding { device, mac, remote, .. } => {
+            KernelAction::CreateVxlan { name, .. } => write!(f, "create {name}"),
+            KernelAction::DeleteLink { name } => write!(f, "delete {name}"),
+            KernelAction::Rename { from, to } => write!(f, "rename {from} to {to}"),
+            KernelAction::SetMac { device, mac } => write!(f, "give {device} the address {mac}"),
+            KernelAction::SetMtu { device, mtu } => write!(f, "give {device} an MTU of {mtu}"),
+            KernelAction::SetUp { device } => write!(f, "set {device} up"),
+            KernelAction::StopChecksumOffload { device } => write!(f, "stop checksum offload on {device}"),
+            KernelAction::AddAddress { device, net } => write!(f, "add {net} to {device}"),
+            KernelAction::RemoveAddress { device, net } => write!(f, "remove {net} from {device}"),
+            KernelAction::SetNeighbour { device, addr, mac, .. } => {
+                write!(f, "set {addr} to {mac} on {device}")
+            }
+            KernelAction::RemoveNeighbour { device, addr, .. } => write!(f, "forget {addr} on {device}"),
+            KernelAction::SetForwarding { device, mac, remote, .. } => {
                 write!(f, "forward {mac} to {remote} on {device}")
             }
-            Action::RemoveForwarding { device, mac, remote, .. } => {
+            KernelAction::RemoveForwarding { device, mac, remote, .. } => {
                 write!(f, "stop forwarding {mac} to {remote} on {device}")
             }
-            Action::SetRoute(route) => write!(f, "route {}", route.dst),
-            Action::RemoveRoute(route) => write!(f, "stop routing {}", route.dst),
+            KernelAction::SetRoute(route) => write!(f, "route {}", route.dst),
+            KernelAction::RemoveRoute(route) => write!(f, "stop routing {}", route.dst),
         }
     }
 }

@@ -1,70 +1,75 @@
-//! From leases to devices, neighbours, forwarding entries and routes.
+//! The desired kernel state: devices, neighbours, forwarding entries and routes, computed from leases.
 
 use std::net::IpAddr;
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::vxlan::Tunnel;
-use keelson_netkit::{IfName, IpNet, Mac};
+use keelson_netkit::{IfName, Mac};
 
-use super::situation::{Fallen, Role, Share, Situation, WantedRoute};
+use super::host_setup::{DeviceRole, FallbackPeers, HostSetup, KernelEntries, WantedRoute};
 use crate::config::{Backend, Vxlan};
 use crate::lease::Lease;
 
-/// Everything that should be there, and nothing else of ours.
+/// Everything of ours that should exist, and nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
-    pub devices: Vec<Device>,
+    pub devices: Vec<DesiredDevice>,
     pub routes: Vec<WantedRoute>,
     /// Within these, routes over our devices are ours.
-    pub networks: Vec<IpNet>,
-    /// Devices that an earlier configuration needed; they go once nothing leads over them any more.
+    pub networks: Vec<IpNetwork>,
+    /// Devices of an earlier configuration; they are removed once no route uses them.
     pub retired: Vec<IfName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    pub role: Role,
+pub struct DesiredDevice {
+    pub role: DeviceRole,
     pub name: IfName,
-    pub kind: Kind,
+    pub kind: DeviceKind,
     pub mtu: u32,
     /// Whether checksums may be left to the hardware; where that is broken, packets other than ICMP vanish.
     pub checksum_offload: bool,
-    /// Only a source for what this host itself sends to pods elsewhere, so it has no network around it.
-    pub address: IpNet,
+    /// Only the source address of this host's own packets to remote pods, so it has full prefix length.
+    pub address: IpNetwork,
     pub neighbours: Vec<(IpAddr, Mac)>,
     pub forwarding: Vec<(Mac, IpAddr)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     Vxlan {
         tunnel: Tunnel,
         mac: Mac,
     },
-    /// Made and served by the udp data path; here it only gets its address and routes.
+    /// Created by the udp data path; here it only gets its address and routes.
     Tun,
 }
 
-/// Computes what should be there. Peers that cannot be reached are left out.
-pub fn desired(situation: &Situation, peers: impl Iterator<Item = Lease>, fallen: &Fallen) -> Desired {
-    let mut wanted = Desired { networks: situation.networks.clone(), ..Desired::default() };
+/// Computes the desired state. Unreachable peers are left out.
+pub fn desired(
+    setup: &HostSetup,
+    peers: impl Iterator<Item = Lease>,
+    fallback_peers: &FallbackPeers,
+) -> Desired {
+    let mut wanted = Desired { networks: setup.networks.clone(), ..Desired::default() };
     for v4 in [true, false] {
-        let Some(subnet) = situation.subnet(v4) else { continue };
-        if let Backend::Vxlan(vxlan) = &situation.backend {
-            wanted.devices.extend(vxlan_device(situation, vxlan, subnet));
+        let Some(subnet) = setup.subnet(v4) else { continue };
+        if let Backend::Vxlan(vxlan) = &setup.backend {
+            wanted.devices.extend(vxlan_device(setup, vxlan, subnet));
         }
-        wanted.devices.extend(tun_device(situation, subnet));
+        wanted.devices.extend(tun_device(setup, subnet));
     }
-    wanted.routes.extend(situation.standing_routes());
+    wanted.routes.extend(setup.standing_routes());
     for peer in peers {
-        for (place, carrier) in situation.ways(&peer, fallen) {
-            add(&mut wanted, situation.share(&place, carrier));
+        for (leased, carrier) in setup.paths(&peer, fallback_peers) {
+            add(&mut wanted, setup.kernel_entries(&leased, carrier));
         }
     }
     wanted
 }
 
-fn add(wanted: &mut Desired, share: Share) {
-    let Share { neighbour, forwarding, route } = share;
+fn add(wanted: &mut Desired, entries: KernelEntries) {
+    let KernelEntries { neighbour, forwarding, route } = entries;
     for device in &mut wanted.devices {
         device.neighbours.extend(neighbour.filter(|n| n.0 == device.role).map(|(_, addr, mac)| (addr, mac)));
         device.forwarding.extend(forwarding.filter(|f| f.0 == device.role).map(|(_, mac, to)| (mac, to)));
@@ -72,45 +77,45 @@ fn add(wanted: &mut Desired, share: Share) {
     wanted.routes.extend(route);
 }
 
-fn vxlan_device(situation: &Situation, vxlan: &Vxlan, subnet: IpNet) -> Option<Device> {
-    let v4 = subnet.is_v4();
-    let role = Role::tunnel(v4);
-    Some(Device {
+fn vxlan_device(setup: &HostSetup, vxlan: &Vxlan, subnet: IpNetwork) -> Option<DesiredDevice> {
+    let v4 = subnet.is_ipv4();
+    let role = DeviceRole::tunnel(v4);
+    Some(DesiredDevice {
         role,
-        name: role.name(&situation.backend)?,
-        kind: Kind::Vxlan {
+        name: role.name(&setup.backend)?,
+        kind: DeviceKind::Vxlan {
             tunnel: Tunnel {
                 vni: vxlan.vni,
                 port: vxlan.port,
-                local: Some(situation.local(v4)?),
-                underlay: Some(situation.underlay),
+                local: Some(setup.local(v4)?),
+                underlay: Some(setup.underlay),
                 learning: vxlan.learning,
                 group_policy: vxlan.group_policy,
             },
-            mac: if v4 { situation.macs.0 } else { situation.macs.1 },
+            mac: if v4 { setup.macs.0 } else { setup.macs.1 },
         },
-        mtu: situation.mtu(),
-        checksum_offload: situation.checksum_offload,
-        address: IpNet::new(subnet.addr, if v4 { 32 } else { 128 }),
+        mtu: setup.mtu(),
+        checksum_offload: setup.checksum_offload,
+        address: subnet.ip().into(),
         neighbours: Vec::new(),
         forwarding: Vec::new(),
     })
 }
 
-/// The device of the udp data path, where it is the backend or may have to stand in for vxlan.
-fn tun_device(situation: &Situation, subnet: IpNet) -> Option<Device> {
-    match &situation.backend {
+/// The udp data path's device, where udp is the backend or the fallback.
+fn tun_device(setup: &HostSetup, subnet: IpNetwork) -> Option<DesiredDevice> {
+    match &setup.backend {
         Backend::Udp { .. } => {}
         Backend::Vxlan(vxlan) if vxlan.fallback_port.is_some() => {}
         _ => return None,
     }
-    Some(Device {
-        role: Role::Tun,
-        name: Role::Tun.name(&situation.backend)?,
-        kind: Kind::Tun,
-        mtu: situation.mtu(),
+    Some(DesiredDevice {
+        role: DeviceRole::Tun,
+        name: DeviceRole::Tun.name(&setup.backend)?,
+        kind: DeviceKind::Tun,
+        mtu: setup.mtu(),
         checksum_offload: true,
-        address: IpNet::new(subnet.addr, if subnet.is_v4() { 32 } else { 128 }),
+        address: subnet.ip().into(),
         neighbours: Vec::new(),
         forwarding: Vec::new(),
     })

@@ -1,23 +1,25 @@
-//! What the kernel should hold for the overlay, and what to do about the difference to what it holds. Pure.
+//! Computes what the kernel should hold for the overlay, and the actions that get it there. Pure.
 
 mod actions;
-mod concern;
+mod change_filter;
 mod desired;
-mod follow;
+mod host_setup;
+mod kernel_links;
+mod lease_changes;
 mod observed;
-mod situation;
 
 #[cfg(test)]
 mod tests;
 
-pub use actions::{Action, plan};
-pub use concern::Claim;
-pub use desired::{Desired, Device, Kind, desired};
-pub use follow::{Ground, follow};
-pub use observed::{FoundDevice, Observed};
-pub use situation::{Carrier, Fallen, Role, Share, Situation, TUN_NAME, Via, WantedRoute};
+pub use actions::{KernelAction, plan};
+pub use change_filter::ChangeFilter;
+pub use desired::{Desired, DeviceKind, desired};
+pub use host_setup::{Carrier, DeviceRole, FallbackPeers, HostSetup, TUN_NAME};
+pub use kernel_links::KernelLinks;
+pub use lease_changes::plan_lease_changes;
+pub use observed::{Observed, ObservedDevice};
 
-/// The number by which routes of this overlay are told from other people's: `ip route show proto 75`.
+/// The route protocol that marks this overlay's routes: `ip route show proto 75`.
 pub const ROUTE_PROTOCOL: u8 = 75;
-/// Routes that the kernel makes by itself, such as those of an interface's own addresses.
+/// Routes that the kernel adds by itself, such as those of an interface's own addresses.
 pub const KERNEL_PROTOCOL: u8 = 2;

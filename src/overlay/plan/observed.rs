@@ -1,21 +1,22 @@
-//! What the kernel holds, as far as it concerns the overlay.
+//! The observed kernel state, as far as it concerns the overlay.
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::neigh::Entry;
 use keelson_netkit::route::Route;
 use keelson_netkit::vxlan::Tunnel;
-use keelson_netkit::{IfIndex, IpNet, Mac};
+use keelson_netkit::{IfIndex, Mac};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Devices with a name of ours, and VXLAN devices that could be ours under another name.
-    pub devices: Vec<FoundDevice>,
+    pub devices: Vec<ObservedDevice>,
     /// The main table, of both families.
     pub routes: Vec<Route>,
     pub underlay: Option<IfIndex>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundDevice {
+pub struct ObservedDevice {
     pub name: String,
     pub index: IfIndex,
     /// "vxlan", "tun", ...
@@ -24,15 +25,15 @@ pub struct FoundDevice {
     pub mac: Option<Mac>,
     pub mtu: u32,
     pub up: bool,
-    /// None where the driver does not tell.
+    /// None where the driver does not report it.
     pub checksum_offload: Option<bool>,
-    pub addresses: Vec<IpNet>,
+    pub addresses: Vec<IpNetwork>,
     pub neighbours: Vec<Entry>,
     pub forwarding: Vec<Entry>,
 }
 
 impl Observed {
-    pub fn device(&self, name: &str) -> Option<&FoundDevice> {
+    pub fn device(&self, name: &str) -> Option<&ObservedDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
 }

@@ -2,17 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 use tokio::net::UdpSocket;
 
 use super::sweep::{PROBE_MAGIC, PROBE_PORT};
 
-/// Answers until dropped. An answer is never longer than its question, and goes only into the pod network.
-pub async fn answer(own: IpAddr, networks: Vec<IpNet>) -> std::io::Result<()> {
+/// Answers until dropped. A reply is never longer than its request, and goes only into the pod network.
+pub async fn answer(own: IpAddr, networks: Vec<IpNetwork>) -> std::io::Result<()> {
     let socket = UdpSocket::bind(SocketAddr::new(own, PROBE_PORT)).await?;
     let mut buffer = [0; 256];
     loop {
-        // An error here is about an earlier answer that nobody took.
+        // An error here is about an earlier reply that was refused.
         let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
         let known = networks.iter().any(|net| net.contains(from.ip()));
         if known && buffer[..len].starts_with(PROBE_MAGIC) {

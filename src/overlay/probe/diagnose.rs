@@ -1,27 +1,27 @@
-//! From what came back to words. Pure.
+//! Turns probe results into a diagnosis. Pure.
 
 use std::net::IpAddr;
 
 use crate::plan::Carrier;
 
-/// What one sweep learned of a peer.
+/// The result of one sweep for one peer and family.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Evidence {
+pub struct ProbeResult {
     /// A small echo came back through the overlay; the round trip in milliseconds.
     pub small: Option<f32>,
     /// The largest echo that came back, as a whole IP packet.
     pub largest: Option<u32>,
-    /// A UDP packet came back, or was refused by the peer's kernel, which tells as much.
+    /// A UDP packet came back, or was refused by the peer's kernel, which proves as much.
     pub udp: bool,
     /// The peer's public address answered outside the overlay.
     pub underlay: bool,
-    /// The peer answered through the udp data path, where that can stand in.
+    /// The peer answered through the udp data path, where that is the fallback.
     pub fallback: bool,
 }
 
-/// What is wrong with a peer, if anything. `mtu` is what pods may send; `port` is the tunnel's.
+/// Describes what is wrong with a peer, if anything. `mtu` is what pods may send; `port` is the tunnel's.
 pub fn diagnose(
-    evidence: &Evidence,
+    result: &ProbeResult,
     carrier: Carrier,
     public: IpAddr,
     port: Option<u16>,
@@ -30,21 +30,21 @@ pub fn diagnose(
     let by = |port: Option<u16>| {
         port.map_or(String::new(), |port| format!("UDP port {port} is filtered between the hosts, or "))
     };
-    match evidence {
-        Evidence { small: None, udp: false, underlay: false, .. } => Some(format!(
+    match result {
+        ProbeResult { small: None, udp: false, underlay: false, .. } => Some(format!(
             "{public} does not answer at all: the host is down or cut off, or a firewall drops its pings"
         )),
-        Evidence { small: None, udp: false, underlay: true, .. } if carrier == Carrier::Direct => None,
-        Evidence { small: None, udp: false, underlay: true, .. } => Some(format!(
+        ProbeResult { small: None, udp: false, underlay: true, .. } if carrier == Carrier::Direct => None,
+        ProbeResult { small: None, udp: false, underlay: true, .. } => Some(format!(
             "{public} is up but nothing comes back through the overlay: {}the overlay does not run there, or its lease \
              tells another MAC than its device has (stale MAC)",
             by(port)
         )),
-        Evidence { small: Some(_), udp: false, .. } if carrier != Carrier::Direct => Some(format!(
+        ProbeResult { small: Some(_), udp: false, .. } if carrier != Carrier::Direct => Some(format!(
             "pings come back from {public} through the overlay but UDP does not: checksums are damaged on the way \
              (checksum offload), or a firewall drops UDP inside the overlay"
         )),
-        Evidence { small: Some(_), largest, .. } if largest.is_none_or(|found| found < mtu) => {
+        ProbeResult { small: Some(_), largest, .. } if largest.is_none_or(|found| found < mtu) => {
             let found = largest.map_or("not even the smallest large one passes".to_owned(), |found| {
                 format!("nothing above {found} bytes passes")
             });
@@ -59,39 +59,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pattern_of_answers_has_its_words() {
+    fn each_pattern_of_replies_has_its_diagnosis() {
         let well =
-            Evidence { small: Some(0.3), largest: Some(1450), udp: true, underlay: true, fallback: false };
-        let cases: [(&str, Evidence, Carrier, &str); 8] = [
+            ProbeResult { small: Some(0.3), largest: Some(1450), udp: true, underlay: true, fallback: false };
+        let cases: [(&str, ProbeResult, Carrier, &str); 8] = [
             ("all is well", well.clone(), Carrier::Vxlan, ""),
-            ("nothing at all", Evidence::default(), Carrier::Vxlan, "does not answer at all"),
+            ("nothing at all", ProbeResult::default(), Carrier::Vxlan, "does not answer at all"),
             (
                 "only outside the overlay",
-                Evidence { underlay: true, ..Evidence::default() },
+                ProbeResult { underlay: true, ..ProbeResult::default() },
                 Carrier::Vxlan,
                 "UDP port 8472 is filtered",
             ),
-            ("no UDP inside", Evidence { udp: false, ..well.clone() }, Carrier::Vxlan, "checksum offload"),
+            ("no UDP inside", ProbeResult { udp: false, ..well.clone() }, Carrier::Vxlan, "checksum offload"),
             (
                 "no large ones",
-                Evidence { largest: Some(1400), ..well.clone() },
+                ProbeResult { largest: Some(1400), ..well.clone() },
                 Carrier::Udp,
                 "nothing above 1400",
             ),
-            ("none that is larger", Evidence { largest: None, ..well.clone() }, Carrier::Udp, "not even"),
+            ("none that is larger", ProbeResult { largest: None, ..well.clone() }, Carrier::Udp, "not even"),
             (
                 "pings are dropped, UDP passes",
-                Evidence { small: None, largest: None, ..well.clone() },
+                ProbeResult { small: None, largest: None, ..well.clone() },
                 Carrier::Vxlan,
                 "",
             ),
-            ("a direct route", Evidence { udp: false, ..well }, Carrier::Direct, ""),
+            ("a direct route", ProbeResult { udp: false, ..well }, Carrier::Direct, ""),
         ];
-        for (name, evidence, carrier, words) in cases {
-            let told = diagnose(&evidence, carrier, "192.0.2.7".parse().unwrap(), Some(8472), 1450);
+        for (name, result, carrier, words) in cases {
+            let diagnosis = diagnose(&result, carrier, "192.0.2.7".parse().unwrap(), Some(8472), 1450);
             match words {
-                "" => assert_eq!(told, None, "{name}"),
-                words => assert!(told.as_ref().is_some_and(|t| t.contains(words)), "{name}: {told:?}"),
+                "" => assert_eq!(diagnosis, None, "{name}"),
+                words => {
+                    assert!(diagnosis.as_ref().is_some_and(|t| t.contains(words)), "{name}: {diagnosis:?}")
+                }
             }
         }
     }

@@ -13,21 +13,21 @@ use rustix::net::{
 const HEADER: usize = 8;
 const COOKIE: usize = 8;
 
-/// What sets our replies apart from those to other programs on this machine.
+/// Tells our replies from those to other programs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct EchoId {
     pub id: u16,
     pub cookie: [u8; COOKIE],
 }
 
 /// One raw socket of one family.
-pub struct Echo {
+pub struct EchoSocket {
     fd: OwnedFd,
     v4: bool,
 }
 
-impl Echo {
-    /// With a device, what is sent leaves by it; such a socket hears only what comes in by it.
+impl EchoSocket {
+    /// With a device, packets leave by it, and only packets that come in by it are received.
     pub fn open(v4: bool, device: Option<&IfName>) -> io::Result<Self> {
         let (family, protocol) = match v4 {
             true => (AddressFamily::INET, ipproto::ICMP),
@@ -39,23 +39,23 @@ impl Echo {
         if let Some(device) = device {
             sockopt::bind_to_device(fd.as_fd(), device).map_err(io::Error::other)?;
         }
-        Ok(Echo { fd, v4 })
+        Ok(EchoSocket { fd, v4 })
     }
 
-    /// Sends a request that is `size` bytes as an IP packet. What cannot be sent is as good as lost.
-    pub fn send(&self, to: IpAddr, mark: Mark, seq: u16, size: u32) -> bool {
+    /// Sends a request that is `size` bytes as an IP packet. False where it cannot be sent, which counts as lost.
+    pub fn send(&self, to: IpAddr, echo_id: EchoId, seq: u16, size: u32) -> bool {
         let ip_header = if self.v4 { 20 } else { 40 };
         let len = usize::try_from(size).unwrap_or(0).saturating_sub(ip_header).max(HEADER + COOKIE);
-        let packet = request(self.v4, mark, seq, len);
+        let packet = request(self.v4, echo_id, seq, len);
         sendto(&self.fd, &packet, SendFlags::empty(), &SocketAddr::new(to, 0)).is_ok()
     }
 
-    /// Hands the number of every reply of ours that is waiting to `each`.
-    pub fn drain(&self, buffer: &mut [u8], mark: Mark, mut each: impl FnMut(u16)) {
+    /// Passes the sequence number of every pending reply of ours to `each`.
+    pub fn drain(&self, buffer: &mut [u8], echo_id: EchoId, mut each: impl FnMut(u16)) {
         loop {
             match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((_, len)) => {
-                    if let Some(seq) = buffer.get(..len).and_then(|packet| reply(self.v4, mark, packet)) {
+                    if let Some(seq) = buffer.get(..len).and_then(|packet| reply(self.v4, echo_id, packet)) {
                         each(seq);
                     }
                 }
@@ -66,34 +66,34 @@ impl Echo {
     }
 }
 
-impl AsFd for Echo {
+impl AsFd for EchoSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-fn request(v4: bool, mark: Mark, seq: u16, len: usize) -> Vec<u8> {
+fn request(v4: bool, echo_id: EchoId, seq: u16, len: usize) -> Vec<u8> {
     let mut packet = vec![0; len];
     packet[0] = if v4 { 8 } else { 128 };
-    packet[4..6].copy_from_slice(&mark.id.to_be_bytes());
+    packet[4..6].copy_from_slice(&echo_id.id.to_be_bytes());
     packet[6..8].copy_from_slice(&seq.to_be_bytes());
-    packet[HEADER..HEADER + COOKIE].copy_from_slice(&mark.cookie);
+    packet[HEADER..HEADER + COOKIE].copy_from_slice(&echo_id.cookie);
     if v4 {
-        // The kernel computes this for IPv6, whose checksum covers the addresses.
+        // For IPv6 the kernel computes it, because it covers the addresses.
         let sum = checksum(&packet);
         packet[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     packet
 }
 
-/// The number in a reply of ours. Raw IPv4 sockets hand out the IP header too.
-fn reply(v4: bool, mark: Mark, packet: &[u8]) -> Option<u16> {
+/// The sequence number of a reply of ours. Raw IPv4 sockets deliver the IP header too.
+fn reply(v4: bool, echo_id: EchoId, packet: &[u8]) -> Option<u16> {
     let skip = if v4 { usize::from(packet.first()? & 0xf) * 4 } else { 0 };
     let body = packet.get(skip..)?;
     let expected = if v4 { 0 } else { 129 };
     let own = *body.first()? == expected
-        && body.get(4..6)? == mark.id.to_be_bytes()
-        && body.get(HEADER..HEADER + COOKIE)? == mark.cookie;
+        && body.get(4..6)? == echo_id.id.to_be_bytes()
+        && body.get(HEADER..HEADER + COOKIE)? == echo_id.cookie;
     own.then(|| Some(u16::from_be_bytes([*body.get(6)?, *body.get(7)?]))).flatten()
 }
 
@@ -110,20 +110,20 @@ fn checksum(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    const MARK: Mark = Mark { id: 7, cookie: *b"12345678" };
+    const ECHO_ID: EchoId = EchoId { id: 7, cookie: *b"12345678" };
 
     #[test]
     fn a_request_turned_into_a_reply_is_recognised_and_nothing_else_is() {
-        let mut packet = request(true, MARK, 513, 64);
+        let mut packet = request(true, ECHO_ID, 513, 64);
         assert_eq!(checksum(&packet), 0, "a packet with its checksum sums to nothing");
-        assert_eq!(reply(true, MARK, &[&[0x45; 20][..], &packet].concat()), None, "a request is no reply");
+        assert_eq!(reply(true, ECHO_ID, &[&[0x45; 20][..], &packet].concat()), None, "a request is no reply");
         packet[0] = 0;
         let whole = [&[0x45; 20][..], &packet].concat();
-        assert_eq!(reply(true, MARK, &whole), Some(513));
-        assert_eq!(reply(true, Mark { id: 8, ..MARK }, &whole), None);
-        assert_eq!(reply(true, Mark { cookie: [0; 8], ..MARK }, &whole), None);
+        assert_eq!(reply(true, ECHO_ID, &whole), Some(513));
+        assert_eq!(reply(true, EchoId { id: 8, ..ECHO_ID }, &whole), None);
+        assert_eq!(reply(true, EchoId { cookie: [0; 8], ..ECHO_ID }, &whole), None);
         for cut in 0..whole.len().min(36) {
-            assert_eq!(reply(true, MARK, &whole[..cut]), None, "cut at {cut}");
+            assert_eq!(reply(true, ECHO_ID, &whole[..cut]), None, "cut at {cut}");
         }
     }
 }

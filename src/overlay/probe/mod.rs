@@ -1,15 +1,15 @@
-//! Tells what is wrong between hosts: every peer is sent packets through the overlay, small ones and the largest that pods
-//! may send, and from what comes back follows what to say ([`diagnose`]) and what to do about it ([`Record`]).
+//! Finds problems between hosts. Every peer is sent packets through the overlay, small ones and the largest that pods may
+//! send. The replies decide what is reported ([`diagnose`]) and whether a peer falls back to udp ([`ProbeHistory`]).
 
 mod answer;
 mod diagnose;
 mod echo;
-mod record;
+mod history;
 mod schedule;
 mod sweep;
 
 pub use answer::answer;
-pub use diagnose::{Evidence, diagnose};
-pub use record::Record;
+pub use diagnose::{ProbeResult, diagnose};
+pub use history::ProbeHistory;
 pub use schedule::Schedule;
-pub use sweep::{Target, sweep};
+pub use sweep::{ProbeTarget, sweep};

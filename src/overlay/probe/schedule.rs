@@ -1,41 +1,41 @@
-//! Who is probed when. However many peers there are, only so many are probed in a second, so that probing costs the same
-//! small amount with fifty and with thousands; it then takes longer until each had its turn. Pure.
+//! Which peers are probed when. The number of probes a second is limited, so that probing costs the same with fifty peers
+//! and with thousands; with more peers each waits longer for its turn. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// So many at once, and that at most once a second.
+/// The most peers probed at once, at most once a second.
 pub const BATCH: usize = 64;
 const PACE: Duration = Duration::from_secs(1);
-/// What looks wrong is looked at again after this, until it is clear.
-const SECOND_LOOK: Duration = Duration::from_secs(2);
+/// A peer with a problem is probed again after this, until the problem is confirmed or gone.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Schedule<K> {
     every: Duration,
-    /// This one and those before it had their turn.
+    /// This peer and those before it had their turn.
     cursor: Option<K>,
     began: Option<Instant>,
-    second: VecDeque<(Instant, K)>,
-    /// Who is in there.
+    retries: VecDeque<(Instant, K)>,
+    /// The keys in `retries`.
     queued: BTreeSet<K>,
 }
 
 impl<K: Ord + Clone> Schedule<K> {
     pub fn new(every: Duration) -> Self {
-        Schedule { every, cursor: None, began: None, second: VecDeque::new(), queued: BTreeSet::new() }
+        Schedule { every, cursor: None, began: None, retries: VecDeque::new(), queued: BTreeSet::new() }
     }
 
-    /// Whose turn it is now, and when to ask again. `turn` has the next peers in their order, after one of them.
+    /// The peers to probe now, and when to call again. `turn` returns the next peers in order, after a given one.
     pub fn next(
         &mut self,
         now: Instant,
         turn: impl FnOnce(Option<&K>, usize) -> Vec<K>,
     ) -> (Vec<K>, Instant) {
         let mut batch = Vec::new();
-        // Half of a batch at most, so that a network full of trouble does not keep the others waiting for ever.
-        while batch.len() < BATCH / 2 && self.second.front().is_some_and(|(due, _)| *due <= now) {
-            if let Some((_, key)) = self.second.pop_front() {
+        // Half of a batch at most, so that many problems do not starve the other peers.
+        while batch.len() < BATCH / 2 && self.retries.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, key)) = self.retries.pop_front() {
                 self.queued.remove(&key);
                 batch.push(key);
             }
@@ -47,7 +47,7 @@ impl<K: Ord + Clone> Schedule<K> {
             }
             let room = BATCH - batch.len();
             let turn = turn(self.cursor.as_ref(), room);
-            // Fewer than there was room for: all had their turn.
+            // A short batch: all had their turn.
             self.cursor = turn.last().filter(|_| turn.len() == room).cloned();
             let fresh = |key: &K| !self.queued.contains(key) && !batch.contains(key);
             let turn: Vec<K> = turn.into_iter().filter(fresh).collect();
@@ -57,14 +57,14 @@ impl<K: Ord + Clone> Schedule<K> {
             (None, Some(began)) => began + self.every,
             _ => now,
         };
-        let next = self.second.front().map_or(next_turn, |(due, _)| next_turn.min(*due));
+        let next = self.retries.front().map_or(next_turn, |(due, _)| next_turn.min(*due));
         (batch, next.max(now + PACE.min(self.every)))
     }
 
-    /// Something looked wrong with this one.
-    pub fn look_again(&mut self, key: K, now: Instant) {
+    /// A probe of this peer found a problem.
+    pub fn retry_soon(&mut self, key: K, now: Instant) {
         if self.queued.insert(key.clone()) {
-            self.second.push_back((now + SECOND_LOOK.min(self.every), key));
+            self.retries.push_back((now + RETRY_AFTER.min(self.every), key));
         }
     }
 }
@@ -106,16 +106,16 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_wrong_is_looked_at_again_soon_and_does_not_keep_the_others_waiting() {
+    fn a_peer_with_a_problem_is_probed_again_soon_and_does_not_delay_the_others() {
         let now = Instant::now();
         let mut schedule = Schedule::new(Duration::from_secs(10));
         let (first, next) = ask(&mut schedule, 5000, now);
         for key in &first {
-            schedule.look_again(*key, now);
-            schedule.look_again(*key, now);
+            schedule.retry_soon(*key, now);
+            schedule.retry_soon(*key, now);
         }
         assert_eq!(ask(&mut schedule, 5000, next).0, (64..128).collect::<Vec<_>>());
-        let (batch, _) = ask(&mut schedule, 5000, now + SECOND_LOOK);
+        let (batch, _) = ask(&mut schedule, 5000, now + RETRY_AFTER);
         assert_eq!(batch.len(), BATCH);
         assert_eq!((&batch[..32], batch[32]), (&first[..32], 128));
     }

@@ -1,4 +1,4 @@
-//! One sweep over some peers: packets out, answers in, a second's patience. Blocking.
+//! Probes some peers at once: sends packets and collects replies for up to a second. Blocking.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use keelson_netkit::IfName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::diagnose::Evidence;
-use super::echo::{Echo, Mark};
+use super::diagnose::ProbeResult;
+use super::echo::{EchoId, EchoSocket};
 use crate::plan::Carrier;
 
-/// Where keelson hosts answer probes, on their overlay addresses only.
+/// keelson hosts answer probes on this port, on their overlay addresses only.
 pub const PROBE_PORT: u16 = 8286;
-/// What a probe begins with.
+/// The first bytes of a probe.
 pub const PROBE_MAGIC: &[u8; 8] = b"KSPROBE1";
-const PATIENCE: Duration = Duration::from_millis(1000);
-const SEARCH_PATIENCE: Duration = Duration::from_millis(300);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(1000);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(300);
 const SMALL: u32 = 84;
 
 /// A peer to be probed.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct ProbeTarget {
     pub holder: Arc<str>,
     pub carrier: Carrier,
     /// Its address on the overlay, or the public one where there is no tunnel.
@@ -32,7 +32,7 @@ pub struct Target {
     pub public: IpAddr,
     /// The tunnel's device; None follows the routes.
     pub device: Option<IfName>,
-    /// The device of what can stand in for the tunnel.
+    /// The udp path's device, where it can replace the tunnel.
     pub fallback: Option<IfName>,
     pub mtu: u32,
 }
@@ -41,14 +41,14 @@ pub struct Target {
 #[error("cannot probe peers: {0}")]
 pub struct SweepError(#[from] io::Error);
 
-/// What each peer answered, in the order of the targets. Each needs a socket for its UDP probe, so they come in batches.
-pub fn sweep(targets: &[Target]) -> Result<Vec<Evidence>, SweepError> {
+/// The result of each target, in the same order. Each needs a socket for its UDP probe, so callers probe in batches.
+pub fn sweep(targets: &[ProbeTarget]) -> Result<Vec<ProbeResult>, SweepError> {
     Ok(probe(targets)?)
 }
 
-/// What a probe was sent for.
+/// What a probe checks.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ProbePurpose {
     Small,
     Large(u32),
     Underlay,
@@ -56,48 +56,48 @@ enum Kind {
 }
 
 struct Sockets {
-    /// Hears everything, so that an answer counts whatever way it came.
-    ears: Vec<Echo>,
+    /// Not bound to a device, so that a reply counts whichever way it came.
+    receivers: Vec<EchoSocket>,
     /// By family and device.
-    mouths: HashMap<(bool, Option<IfName>), Echo>,
-    mark: Mark,
-    sent: Vec<(usize, Kind, Instant)>,
+    senders: HashMap<(bool, Option<IfName>), EchoSocket>,
+    echo_id: EchoId,
+    sent: Vec<(usize, ProbePurpose, Instant)>,
 }
 
 impl Sockets {
-    fn open(targets: &[Target]) -> io::Result<Self> {
-        let random = crate::source::etcd::random();
-        let mark = Mark { id: random as u16, cookie: random.rotate_left(17).to_ne_bytes() };
-        let mut ears = Vec::new();
+    fn open(targets: &[ProbeTarget]) -> io::Result<Self> {
+        let random = crate::random::random();
+        let echo_id = EchoId { id: random as u16, cookie: random.rotate_left(17).to_ne_bytes() };
+        let mut receivers = Vec::new();
         for v4 in [true, false] {
             if targets.iter().any(|t| t.overlay.is_ipv4() == v4 || t.public.is_ipv4() == v4) {
-                ears.push(Echo::open(v4, None)?);
+                receivers.push(EchoSocket::open(v4, None)?);
             }
         }
-        Ok(Sockets { ears, mouths: HashMap::new(), mark, sent: Vec::new() })
+        Ok(Sockets { receivers, senders: HashMap::new(), echo_id, sent: Vec::new() })
     }
 
-    fn send(&mut self, at: usize, to: IpAddr, device: Option<&IfName>, kind: Kind) {
+    fn send(&mut self, at: usize, to: IpAddr, device: Option<&IfName>, kind: ProbePurpose) {
         let Ok(seq) = u16::try_from(self.sent.len()) else { return };
         let key = (to.is_ipv4(), device.cloned());
-        if !self.mouths.contains_key(&key) {
-            // A device that is not there is one by which nothing gets through.
-            let Ok(mouth) = Echo::open(key.0, device) else { return };
-            self.mouths.insert(key.clone(), mouth);
+        if !self.senders.contains_key(&key) {
+            // A missing device counts as a failed probe.
+            let Ok(sender) = EchoSocket::open(key.0, device) else { return };
+            self.senders.insert(key.clone(), sender);
         }
         let size = match kind {
-            Kind::Large(size) => size,
+            ProbePurpose::Large(size) => size,
             _ => SMALL,
         };
-        if self.mouths.get(&key).is_some_and(|mouth| mouth.send(to, self.mark, seq, size)) {
+        if self.senders.get(&key).is_some_and(|sender| sender.send(to, self.echo_id, seq, size)) {
             self.sent.push((at, kind, Instant::now()));
         }
     }
 
-    fn hear(&self, mut each: impl FnMut(usize, Kind, f64)) {
+    fn drain_replies(&self, mut each: impl FnMut(usize, ProbePurpose, f64)) {
         let mut buffer = vec![0; 65536];
-        for ear in &self.ears {
-            ear.drain(&mut buffer, self.mark, |seq| {
+        for receiver in &self.receivers {
+            receiver.drain(&mut buffer, self.echo_id, |seq| {
                 if let Some((at, kind, when)) = self.sent.get(usize::from(seq)) {
                     each(*at, *kind, when.elapsed().as_secs_f64() * 1000.0);
                 }
@@ -106,57 +106,57 @@ impl Sockets {
     }
 }
 
-fn probe(targets: &[Target]) -> io::Result<Vec<Evidence>> {
+fn probe(targets: &[ProbeTarget]) -> io::Result<Vec<ProbeResult>> {
     let mut sockets = Sockets::open(targets)?;
-    let mut evidence = vec![Evidence::default(); targets.len()];
+    let mut results = vec![ProbeResult::default(); targets.len()];
     let mut datagrams: Vec<Option<UdpSocket>> = Vec::new();
     for (at, target) in targets.iter().enumerate() {
         let device = target.device.as_ref();
-        sockets.send(at, target.overlay, device, Kind::Small);
-        sockets.send(at, target.overlay, device, Kind::Large(target.mtu));
-        sockets.send(at, target.public, None, Kind::Underlay);
+        sockets.send(at, target.overlay, device, ProbePurpose::Small);
+        sockets.send(at, target.overlay, device, ProbePurpose::Large(target.mtu));
+        sockets.send(at, target.public, None, ProbePurpose::Underlay);
         if let Some(fallback) = &target.fallback {
-            sockets.send(at, target.overlay, Some(fallback), Kind::Fallback);
+            sockets.send(at, target.overlay, Some(fallback), ProbePurpose::Fallback);
         }
         datagrams.push(datagram(target.overlay).ok());
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + REPLY_TIMEOUT;
     loop {
-        sockets.hear(|at, kind, rtt| note(&mut evidence[at], kind, rtt));
-        for (socket, evidence) in datagrams.iter_mut().zip(&mut evidence) {
-            // An answer, or the word of the peer's kernel that nobody listens: either went there and back.
+        sockets.drain_replies(|at, kind, rtt| add_reply(&mut results[at], kind, rtt));
+        for (socket, results) in datagrams.iter_mut().zip(&mut results) {
+            // A reply, or "connection refused" from the peer's kernel: either made the round trip.
             if socket.as_ref().is_some_and(has_answered) {
-                evidence.udp = true;
+                results.udp = true;
                 *socket = None;
             }
         }
-        let complete = |(t, e): (&Target, &Evidence)| {
+        let complete = |(t, e): (&ProbeTarget, &ProbeResult)| {
             e.small.is_some() && e.largest.is_some() && e.udp && (t.fallback.is_none() || e.fallback)
         };
-        if Instant::now() >= end || targets.iter().zip(&evidence).all(complete) {
+        if Instant::now() >= end || targets.iter().zip(&results).all(complete) {
             break;
         }
-        wait(&sockets.ears, datagrams.iter().flatten(), end);
+        wait(&sockets.receivers, datagrams.iter().flatten(), end);
     }
-    search(targets, &mut evidence, &mut sockets);
-    Ok(evidence)
+    search(targets, &mut results, &mut sockets);
+    Ok(results)
 }
 
-fn note(evidence: &mut Evidence, kind: Kind, rtt: f64) {
+fn add_reply(result: &mut ProbeResult, kind: ProbePurpose, rtt: f64) {
     match kind {
-        Kind::Small => evidence.small = Some(rtt as f32),
-        Kind::Large(size) => evidence.largest = evidence.largest.max(Some(size)),
-        Kind::Underlay => evidence.underlay = true,
-        Kind::Fallback => evidence.fallback = true,
+        ProbePurpose::Small => result.small = Some(rtt as f32),
+        ProbePurpose::Large(size) => result.largest = result.largest.max(Some(size)),
+        ProbePurpose::Underlay => result.underlay = true,
+        ProbePurpose::Fallback => result.fallback = true,
     }
 }
 
-/// Where small packets pass and the largest do not: how large they may be, found by halving, for all such peers at once.
-fn search(targets: &[Target], evidence: &mut [Evidence], sockets: &mut Sockets) {
-    /// Enough to tell every size below 2048 from its neighbours.
+/// Finds the path MTU by bisection where small packets pass and the largest do not, for all such peers at once.
+fn search(targets: &[ProbeTarget], results: &mut [ProbeResult], sockets: &mut Sockets) {
+    /// Enough to find any size below 2048 exactly.
     const STEPS: usize = 11;
     let mut bounds: Vec<(usize, u32, u32)> = (0..targets.len())
-        .filter(|at| evidence[*at].small.is_some() && evidence[*at].largest.is_none())
+        .filter(|at| results[*at].small.is_some() && results[*at].largest.is_none())
         .map(|at| (at, SMALL, targets[at].mtu))
         .collect();
     for _ in 0..STEPS {
@@ -166,20 +166,25 @@ fn search(targets: &[Target], evidence: &mut [Evidence], sockets: &mut Sockets) 
         }
         for (at, passes, fails) in &bounds {
             let target = &targets[*at];
-            sockets.send(*at, target.overlay, target.device.as_ref(), Kind::Large(passes.midpoint(*fails)));
+            sockets.send(
+                *at,
+                target.overlay,
+                target.device.as_ref(),
+                ProbePurpose::Large(passes.midpoint(*fails)),
+            );
         }
-        let end = Instant::now() + SEARCH_PATIENCE;
+        let end = Instant::now() + SEARCH_TIMEOUT;
         let mut open: Vec<usize> = bounds.iter().map(|b| b.0).collect();
         while Instant::now() < end && !open.is_empty() {
-            wait(&sockets.ears, std::iter::empty(), end);
-            sockets.hear(|at, kind, rtt| {
-                note(&mut evidence[at], kind, rtt);
+            wait(&sockets.receivers, std::iter::empty(), end);
+            sockets.drain_replies(|at, kind, rtt| {
+                add_reply(&mut results[at], kind, rtt);
                 open.retain(|o| *o != at);
             });
         }
         for (at, passes, fails) in &mut bounds {
             let middle = passes.midpoint(*fails);
-            if evidence[*at].largest.is_some_and(|found| found >= middle) {
+            if results[*at].largest.is_some_and(|found| found >= middle) {
                 *passes = middle
             } else {
                 *fails = middle
@@ -207,14 +212,14 @@ fn has_answered(socket: &UdpSocket) -> bool {
     }
 }
 
-fn wait<'a>(ears: &'a [Echo], datagrams: impl Iterator<Item = &'a UdpSocket>, end: Instant) {
+fn wait<'a>(receivers: &'a [EchoSocket], datagrams: impl Iterator<Item = &'a UdpSocket>, end: Instant) {
     let left = end.saturating_duration_since(Instant::now());
-    let mut fds: Vec<PollFd<'_>> = ears
+    let mut fds: Vec<PollFd<'_>> = receivers
         .iter()
         .map(|e| e.as_fd())
         .chain(datagrams.map(AsFd::as_fd))
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let patience = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-    let _ = poll(&mut fds, Some(&patience));
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let _ = poll(&mut fds, Some(&timeout));
 }

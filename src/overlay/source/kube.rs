@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use keelson_apiserver::{Api, ApiError, ClientOptions, NodeEvent, NodeFacts};
+use keelson_apiserver::{Api, ApiError, ClientOptions, NodeNetwork, Update};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{Outbox, View};
+use super::{SourceSender, SourceStatus};
 use crate::config::KubeOptions;
 use crate::files;
-use crate::lease::{Annotations, Heard, Own};
+use crate::lease::{Annotations, OwnAttributes, ReportedLease};
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const RETRY: Duration = Duration::from_secs(5);
@@ -30,20 +30,20 @@ pub enum ConnectError {
     Write(#[from] files::WriteError),
 }
 
-/// The way to the apiserver, which is made anew when this host moves to another address.
+/// The apiserver client, which is replaced when this host moves to another address.
 #[derive(Clone)]
-pub struct Connection {
+pub struct KubeConnection {
     options: ClientOptions,
     api: Arc<Mutex<Api>>,
 }
 
-impl Connection {
+impl KubeConnection {
     pub fn api(&self) -> Api {
         self.api.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections from an address that this host no longer has carry nothing and take minutes to notice. None of them is
-    /// used any more from here on.
+    /// Replaces the client. Connections from an address that this host no longer has are dead, and that takes minutes to
+    /// notice.
     async fn renew(&self) -> Result<Api, ConnectError> {
         let fresh = Api::connect(&self.options).await?;
         *self.api.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
@@ -52,17 +52,17 @@ impl Connection {
 }
 
 /// Reads the identity; does not contact the server.
-pub async fn connect(options: &KubeOptions, state_dir: &Path) -> Result<Connection, ConnectError> {
+pub async fn connect(options: &KubeOptions, state_dir: &Path) -> Result<KubeConnection, ConnectError> {
     let kubeconfig = match &options.kubeconfig {
         Some(path) => path.clone(),
         None => in_pod(options.api_url.as_deref(), state_dir)?,
     };
     let options = ClientOptions::new(kubeconfig, &options.node_name);
     let api = Arc::new(Mutex::new(Api::connect(&options).await?));
-    Ok(Connection { options, api })
+    Ok(KubeConnection { options, api })
 }
 
-/// A kubeconfig that points at the pod's service account, whose token is read anew when it was replaced.
+/// A kubeconfig that points at the pod's service account, whose token is read again when it is rotated.
 fn in_pod(api_url: Option<&str>, state_dir: &Path) -> Result<PathBuf, ConnectError> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let server = match (api_url, variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT")) {
@@ -85,19 +85,19 @@ fn in_pod(api_url: Option<&str>, state_dir: &Path) -> Result<PathBuf, ConnectErr
     Ok(path)
 }
 
-/// Follows the nodes, and keeps this host's own annotations as they should be, until dropped.
-pub async fn follow(
-    connection: Connection,
+/// Watches the nodes and keeps this host's own annotations up to date, until dropped.
+pub async fn run(
+    connection: KubeConnection,
     annotations: Annotations,
-    mut own: watch::Receiver<Option<Own>>,
-    outbox: Outbox,
+    mut own: watch::Receiver<Option<OwnAttributes>>,
+    sender: SourceSender,
 ) {
     let mut api = connection.api();
     let mut addresses = None;
-    let mut events = Box::pin(api.nodes());
-    let mut mine: Option<NodeFacts> = None;
+    let mut updates = Box::pin(api.nodes());
+    let mut own_node: Option<NodeNetwork> = None;
     let mut synced = false;
-    let mut trouble = Some("the apiserver has not answered yet".to_owned());
+    let mut problem = Some("the apiserver has not answered yet".to_owned());
     let mut retry_at: Option<tokio::time::Instant> = None;
     loop {
         let retry = async {
@@ -107,13 +107,13 @@ pub async fn follow(
             }
         };
         tokio::select! {
-            event = events.next() => match event {
+            update = updates.next() => match update {
                 None => return,
-                Some(NodeEvent::Disconnected(why)) => trouble = Some(why),
-                Some(event) => {
-                    trouble = None;
-                    synced |= matches!(event, NodeEvent::Synced(_));
-                    take(event, api.node_name(), &mut mine, &annotations, &outbox);
+                Some(Update::Disconnected(error)) => problem = Some(error.to_string()),
+                Some(update) => {
+                    problem = None;
+                    synced |= matches!(update, Update::Synced { .. });
+                    apply(update, api.node_name(), &mut own_node, &annotations, &sender);
                 }
             },
             changed = own.changed() => match (changed, moved(&mut addresses, &own)) {
@@ -123,7 +123,7 @@ pub async fn follow(
                     Ok(fresh) => {
                         tracing::info!("this host has another address; connecting to the apiserver again");
                         api = fresh;
-                        events = Box::pin(api.nodes());
+                        updates = Box::pin(api.nodes());
                     }
                     Err(error) => tracing::warn!(%error, "cannot connect to the apiserver again"),
                 },
@@ -131,87 +131,94 @@ pub async fn follow(
             () = retry => retry_at = None,
         }
         let wanted = own.borrow_and_update().clone();
-        if let (Some(wanted), Some(mine), None) = (&wanted, &mine, retry_at) {
-            let missing = annotations.missing(wanted, &mine.annotations);
+        if let (Some(wanted), Some(own_node), None) = (&wanted, &own_node, retry_at) {
+            let missing = annotations.missing(wanted, &own_node.annotations);
             if !missing.is_empty()
                 && let Err(error) = api.annotate_node(&missing).await
             {
                 tracing::warn!(%error, "cannot publish this host's lease");
                 retry_at = Some(tokio::time::Instant::now() + RETRY);
-                trouble = Some(error.to_string());
+                problem = Some(error.to_string());
             }
         }
         match synced {
-            true => outbox.tell(|view| picture(view, mine.as_ref(), api.node_name(), &annotations, &trouble)),
-            false => outbox.tell(|view| view.trouble.clone_from(&trouble)),
+            true => sender.update_status(|status| {
+                fill_status(status, own_node.as_ref(), api.node_name(), &annotations, &problem)
+            }),
+            false => sender.update_status(|status| status.problem.clone_from(&problem)),
         }
     }
 }
 
-/// Whether this host's addresses are others than those that were known; the first ones are no change.
-fn moved(known: &mut Option<(Option<IpAddr>, Option<IpAddr>)>, own: &watch::Receiver<Option<Own>>) -> bool {
+/// Whether this host's addresses changed; the first ones are no change.
+fn moved(
+    known: &mut Option<(Option<IpAddr>, Option<IpAddr>)>,
+    own: &watch::Receiver<Option<OwnAttributes>>,
+) -> bool {
     let Some(now) = own.borrow().as_ref().map(|own| (own.public4, own.public6)) else { return false };
     known.replace(now).is_some_and(|before| before != now)
 }
 
-/// Hands on what concerns other nodes, and keeps what concerns this one.
-fn take(
-    event: NodeEvent,
+/// Sends the leases of other nodes, and stores this host's own Node.
+fn apply(
+    update: Update<NodeNetwork>,
     own: &str,
-    mine: &mut Option<NodeFacts>,
+    own_node: &mut Option<NodeNetwork>,
     annotations: &Annotations,
-    outbox: &Outbox,
+    sender: &SourceSender,
 ) {
-    match event {
-        NodeEvent::Synced(all) => {
-            *mine = None;
+    match update {
+        Update::Synced { items: all, .. } => {
+            *own_node = None;
             let mut leases = Vec::new();
             for node in all {
                 match node.name == own {
-                    true => *mine = Some(node),
-                    false => leases.extend(lease(&node, annotations).map(|heard| (node.name.into(), heard))),
+                    true => *own_node = Some(node),
+                    false => {
+                        leases.extend(lease(&node, annotations).map(|synced| (node.name.into(), synced)))
+                    }
                 }
             }
-            outbox.leases(leases.into_iter());
+            sender.send_snapshot(leases.into_iter());
         }
-        NodeEvent::Applied(node) if node.name == own => *mine = Some(node),
-        NodeEvent::Applied(node) => outbox.lease(&node.name, lease(&node, annotations)),
-        NodeEvent::Deleted(name) if name == own => *mine = None,
-        NodeEvent::Deleted(name) => outbox.lease(&name, None),
-        NodeEvent::Disconnected(_) => {}
+        Update::Applied(node) if node.name == own => *own_node = Some(node),
+        Update::Applied(node) => sender.send_lease(&node.name, lease(&node, annotations)),
+        Update::Deleted(node) if node.name == own => *own_node = None,
+        Update::Deleted(node) => sender.send_lease(&node.name, None),
+        Update::Disconnected(_) => {}
     }
 }
 
-fn lease(node: &NodeFacts, annotations: &Annotations) -> Option<Heard> {
+fn lease(node: &NodeNetwork, annotations: &Annotations) -> Option<ReportedLease> {
     annotations
         .lease(&node.name, &node.annotations, &node.pod_ranges)
         .map_err(|why| format!("node {} is left out: {why}", node.name))
         .transpose()
 }
 
-fn picture(
-    view: &mut View,
-    mine: Option<&NodeFacts>,
+fn fill_status(
+    status: &mut SourceStatus,
+    own_node: Option<&NodeNetwork>,
     own: &str,
     annotations: &Annotations,
-    trouble: &Option<String>,
+    problem: &Option<String>,
 ) {
-    (view.heard, view.trouble) = (true, trouble.clone());
-    let Some(node) = mine else {
+    (status.synced, status.problem) = (true, problem.clone());
+    let Some(node) = own_node else {
         let none = || format!("there is no node {own}: is NODE_NAME right, and did the node register?");
-        view.trouble.get_or_insert_with(none);
-        (view.subnets, view.overwrite4, view.overwrite6) = Default::default();
+        status.problem.get_or_insert_with(none);
+        (status.subnets, status.overwrite4, status.overwrite6) = Default::default();
         return;
     };
     match annotations.subnets(&node.pod_ranges) {
-        Ok(subnets) => view.subnets = subnets,
-        Err(why) => view.trouble = Some(format!("node {own}: {why}")),
+        Ok(subnets) => status.subnets = subnets,
+        Err(why) => status.problem = Some(format!("node {own}: {why}")),
     }
     let (v4, v6) = annotations.overwrites(&node.annotations);
-    view.overwrite4 = v4.and_then(|text| text.parse().ok());
-    view.overwrite6 = v6.and_then(|text| text.parse().ok());
-    if view.subnets.is_empty() && view.trouble.is_none() {
-        view.trouble = Some(format!(
+    status.overwrite4 = v4.and_then(|text| text.parse().ok());
+    status.overwrite6 = v6.and_then(|text| text.parse().ok());
+    if status.subnets.is_empty() && status.problem.is_none() {
+        status.problem = Some(format!(
             "node {own} has no podCIDR yet: does the controller manager run with --allocate-node-cidrs?"
         ));
     }

@@ -1,10 +1,10 @@
-//! Where leases come from. Each source says what it knows in a mailbox, and goes on by itself when the other side is away
-//! for a while.
+//! Where leases come from. Each source sends what it knows through a [`channel`], and recovers by itself when its server is
+//! away for a while.
 
+mod channel;
 pub mod etcd;
 pub mod kube;
-mod mailbox;
 mod registration;
 
-pub use mailbox::{Inbox, Outbox, View, mailbox};
-pub use registration::Memory;
+pub use channel::{SourceReceiver, SourceSender, SourceStatus, channel};
+pub use registration::LastRegistration;

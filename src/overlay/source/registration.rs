@@ -1,39 +1,39 @@
 //! Which subnet this host registers in etcd: the one it has, the one it had, or a free one. Pure.
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{self, IpNetwork};
 
-use crate::config::Pool;
-use crate::lease::{Own, Record, parse_key};
+use crate::config::SubnetPool;
+use crate::lease::{LeaseValue, OwnAttributes, parse_key};
 
-/// What to write, and whether the key must not be there yet.
+/// The lease to write, and whether its key must not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
-    pub v4: IpNet,
-    pub v6: Option<IpNet>,
+pub struct SubnetRegistration {
+    pub v4: IpNetwork,
+    pub v6: Option<IpNetwork>,
     pub is_new: bool,
     /// Keys of this host that no longer fit the network.
     pub obsolete: Vec<String>,
 }
 
-/// What this host remembers of its last registration.
+/// This host's last registration, as far as it is known.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
-    pub subnets: Vec<IpNet>,
+pub struct LastRegistration {
+    pub subnets: Vec<IpNetwork>,
     /// The addresses under which it was published then.
     pub published: Vec<std::net::IpAddr>,
 }
 
-/// `entries` are the keys (their last part) and values that are there.
+/// `entries` are the existing keys (their last part) and values.
 pub fn choose<'a>(
-    pools: (&Pool, Option<&Pool>),
-    entries: impl Iterator<Item = (&'a str, Record)>,
-    own: &Own,
-    memory: &Memory,
+    pools: (&SubnetPool, Option<&SubnetPool>),
+    entries: impl Iterator<Item = (&'a str, LeaseValue)>,
+    own: &OwnAttributes,
+    last: &LastRegistration,
     random: u64,
-) -> Result<Registration, String> {
-    let is_own = |record: &Record| own.public4.is_some_and(|a| record.is_from(a));
-    let was_own = |record: &Record| memory.published.iter().any(|a| record.is_from(*a));
-    let fits = |v4: &IpNet, v6: &Option<IpNet>| {
+) -> Result<SubnetRegistration, String> {
+    let is_own = |value: &LeaseValue| own.public4.is_some_and(|a| value.is_from(a));
+    let was_own = |value: &LeaseValue| last.published.iter().any(|a| value.is_from(*a));
+    let fits = |v4: &IpNetwork, v6: &Option<IpNetwork>| {
         pools.0.fits(v4)
             && match (pools.1, v6) {
                 (None, None) => true,
@@ -42,15 +42,15 @@ pub fn choose<'a>(
             }
     };
     let mut obsolete = Vec::new();
-    let mut held: Vec<IpNet> = Vec::new();
-    let remembered = |net: &IpNet| memory.subnets.contains(net);
-    let mut mine: Option<(IpNet, Option<IpNet>)> = None;
-    for (key, record) in entries {
+    let mut held: Vec<IpNetwork> = Vec::new();
+    let remembered = |net: &IpNetwork| last.subnets.contains(net);
+    let mut mine: Option<(IpNetwork, Option<IpNetwork>)> = None;
+    for (key, value) in entries {
         let Some((v4, v6)) = parse_key(key) else { continue };
-        // Whoever moved to another address still holds what it published under the old one.
-        let ours = is_own(&record) || (remembered(&v4) && was_own(&record));
+        // A host that moved to another address still holds what it published under the old one.
+        let ours = is_own(&value) || (remembered(&v4) && was_own(&value));
         match ours {
-            // Of several, the remembered one: pods hold addresses of it.
+            // Of several, the one of the last registration: pods have addresses from it.
             true if fits(&v4, &v6) && (mine.is_none() || remembered(&v4)) => mine = Some((v4, v6)),
             true if !fits(&v4, &v6) => obsolete.push(key.to_owned()),
             true => {}
@@ -58,62 +58,72 @@ pub fn choose<'a>(
         }
     }
     if let Some((v4, v6)) = mine {
-        return Ok(Registration { v4, v6, is_new: false, obsolete });
+        return Ok(SubnetRegistration { v4, v6, is_new: false, obsolete });
     }
-    let previous4 = memory.subnets.iter().copied().find(IpNet::is_v4);
-    let previous6 = memory.subnets.iter().copied().find(|net| !net.is_v4());
-    let free = |net: &IpNet| !held.iter().any(|other| other.overlaps(net));
+    let previous4 = last.subnets.iter().copied().find(IpNetwork::is_ipv4);
+    let previous6 = last.subnets.iter().copied().find(|net| !net.is_ipv4());
+    let free = |net: &IpNetwork| !held.iter().any(|other| cidr::overlap(*other, *net));
     if let Some(v4) = previous4
         && fits(&v4, &previous6.filter(|_| pools.1.is_some()))
         && free(&v4)
         && previous6.is_none_or(|v6| free(&v6))
     {
         let v6 = previous6.filter(|_| pools.1.is_some());
-        return Ok(Registration { v4, v6, is_new: true, obsolete });
+        return Ok(SubnetRegistration { v4, v6, is_new: true, obsolete });
     }
-    let none_free = |pool: &Pool| format!("every subnet of {} is held by some host already", pool.network);
+    let none_free =
+        |pool: &SubnetPool| format!("every subnet of {} is held by some host already", pool.network);
     let v4 = pools.0.pick(&held, random).ok_or_else(|| none_free(pools.0))?;
     let v6 = match pools.1 {
         Some(pool) => Some(pool.pick(&held, random).ok_or_else(|| none_free(pool))?),
         None => None,
     };
-    Ok(Registration { v4, v6, is_new: true, obsolete })
+    Ok(SubnetRegistration { v4, v6, is_new: true, obsolete })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Division;
+    use crate::config::SubnetRange;
 
-    fn own(public: &str) -> Own {
-        Own { backend: "udp".into(), public4: public.parse().ok(), public6: None, vtep4: None, vtep6: None }
+    fn own(public: &str) -> OwnAttributes {
+        OwnAttributes {
+            backend: "udp".into(),
+            public4: public.parse().ok(),
+            public6: None,
+            vtep4: None,
+            vtep6: None,
+        }
     }
 
-    fn entry(key: &str, public: &str) -> (String, Record) {
-        (key.into(), Record::of(&own(public)))
+    fn entry(key: &str, public: &str) -> (String, LeaseValue) {
+        (key.into(), LeaseValue::of(&own(public)))
     }
 
-    fn pick(entries: &[(String, Record)], memory: &Memory) -> Registration {
-        let pool = Pool::new("10.1.0.0/16".parse().unwrap(), &Division::default()).unwrap();
-        let entries = entries.iter().map(|(key, record)| (key.as_str(), record.clone()));
-        choose((&pool, None), entries, &own("192.0.2.1"), memory, 0).unwrap()
+    fn pick(entries: &[(String, LeaseValue)], last: &LastRegistration) -> SubnetRegistration {
+        let pool = SubnetPool::new("10.1.0.0/16".parse().unwrap(), &SubnetRange::default()).unwrap();
+        let entries = entries.iter().map(|(key, value)| (key.as_str(), value.clone()));
+        choose((&pool, None), entries, &own("192.0.2.1"), last, 0).unwrap()
     }
 
-    fn remembers(subnet: &str, published: &str) -> Memory {
-        Memory { subnets: vec![subnet.parse().unwrap()], published: vec![published.parse().unwrap()] }
+    fn remembers(subnet: &str, published: &str) -> LastRegistration {
+        LastRegistration {
+            subnets: vec![subnet.parse().unwrap()],
+            published: vec![published.parse().unwrap()],
+        }
     }
 
     #[test]
     fn a_host_keeps_what_it_has_then_what_it_had_then_takes_what_is_free() {
         let taken = entry("10.1.1.0-24", "192.0.2.9");
-        type Case<'a> = (&'a str, Vec<(String, Record)>, Memory, &'a str, bool);
+        type Case<'a> = (&'a str, Vec<(String, LeaseValue)>, LastRegistration, &'a str, bool);
         let cases: [Case; 7] = [
-            ("nobody there", vec![], Memory::default(), "10.1.1.0/24", true),
-            ("one taken", vec![taken.clone()], Memory::default(), "10.1.2.0/24", true),
+            ("nobody there", vec![], LastRegistration::default(), "10.1.1.0/24", true),
+            ("one taken", vec![taken.clone()], LastRegistration::default(), "10.1.2.0/24", true),
             (
                 "its own",
                 vec![taken.clone(), entry("10.1.7.0-24", "192.0.2.1")],
-                Memory::default(),
+                LastRegistration::default(),
                 "10.1.7.0/24",
                 false,
             ),
@@ -140,15 +150,15 @@ mod tests {
                 true,
             ),
         ];
-        for (name, entries, memory, subnet, is_new) in cases {
-            let got = pick(&entries, &memory);
+        for (name, entries, last, subnet, is_new) in cases {
+            let got = pick(&entries, &last);
             assert_eq!((got.v4.to_string().as_str(), got.is_new), (subnet, is_new), "{name}");
         }
     }
 
     #[test]
     fn a_key_of_ours_that_no_longer_fits_is_given_up() {
-        let got = pick(&[entry("10.9.1.0-24", "192.0.2.1")], &Memory::default());
+        let got = pick(&[entry("10.9.1.0-24", "192.0.2.1")], &LastRegistration::default());
         assert_eq!((got.obsolete, got.is_new), (vec!["10.9.1.0-24".to_owned()], true));
     }
 }

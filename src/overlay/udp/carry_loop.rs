@@ -4,31 +4,37 @@
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 
-use crate::counters::Tally;
-use crate::gather::{Gather, Round};
+use crate::batching::{BatchPacing, BatchSize};
+use crate::counters::ThreadCounters;
+use crate::path_shared::{PathHandle, Queue};
 use crate::receive_loop::ReceiveLoop;
 use crate::send_loop::SendLoop;
-use crate::shared::{Handle, Queue};
 use crate::wait::Woken;
 
 /// How late a pause may end, in nanoseconds; the usual slack is as long as the pause itself.
 const SLACK: Option<NonZeroU64> = NonZeroU64::new(1_000);
 
 pub struct CarryLoop<'a> {
-    shared: &'a Handle,
+    shared: &'a PathHandle,
     queue: &'a Queue,
     outward: SendLoop<'a>,
     inward: ReceiveLoop<'a>,
 }
 
 impl<'a> CarryLoop<'a> {
-    pub fn new(shared: &'a Handle, queue: &'a Queue, tally: &'a Tally, own: &[IpNet], udp: bool) -> Self {
-        let outward = SendLoop::new(shared, queue, tally);
-        let inward = ReceiveLoop::new(shared, queue, tally, own, udp);
+    pub fn new(
+        shared: &'a PathHandle,
+        queue: &'a Queue,
+        counters: &'a ThreadCounters,
+        own: &[IpNetwork],
+        udp: bool,
+    ) -> Self {
+        let outward = SendLoop::new(shared, queue, counters);
+        let inward = ReceiveLoop::new(shared, queue, counters, own, udp);
         CarryLoop { shared, queue, outward, inward }
     }
 
@@ -37,20 +43,20 @@ impl<'a> CarryLoop<'a> {
         // Where this is refused pauses are a little longer, and nothing else.
         let _ = set_current_timer_slack(SLACK);
         let begun = Instant::now();
-        let mut gather = Gather::new();
+        let mut pacing = BatchPacing::new();
         loop {
             let [device, sockets @ ..] = match self.shared.stop.wait_for(self.queue.sources())? {
                 Woken::Stopped => return Ok(()),
                 Woken::Readable(which) => which,
             };
-            let mut round = Round::default();
+            let mut round = BatchSize::default();
             if device {
                 round += self.outward.batch()?;
             }
             for (socket, _) in self.queue.sockets().zip(sockets).filter(|(_, readable)| *readable) {
                 round += self.inward.batch(socket)?;
             }
-            if let Some(pause) = gather.after(round, || begun.elapsed()) {
+            if let Some(pause) = pacing.after(round, || begun.elapsed()) {
                 std::thread::sleep(pause);
             }
         }

@@ -4,15 +4,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{IpNetwork, with_length};
 use proptest::prelude::*;
 
 use crate::header::Header;
 use crate::inbound::Inbound;
-use crate::offload::{self, Transport, Work};
-use crate::outbound::{Outbound, Outcome};
+use crate::offload::{self, OffloadWork, Transport};
+use crate::outbound::{Outbound, PacketOutcome};
 use crate::outgoing::Slices;
-use crate::peers::{Peer, Peers, Table};
+use crate::peers::{Peer, PeerTable, Peers};
 use crate::segment::{MOST_HEADER, Segments};
 use crate::testing::{Shape, packet, transport_is_right};
 
@@ -51,14 +51,19 @@ fn allocations(work: impl FnOnce()) -> u64 {
 fn peers() -> Peers {
     let peers = Peers::default();
     for n in 1..=2u8 {
-        let nets = [IpNet::new(IpAddr::from([10, 1, n, 0]), 24), format!("fd00:{n}::/64").parse().unwrap()];
+        let nets = [with_length(IpAddr::from([10, 1, n, 0]), 24), format!("fd00:{n}::/64").parse().unwrap()];
         peers.set(Peer { endpoint: SocketAddr::from(([192, 0, 2, n], 8285)), subnets: nets.to_vec() });
     }
     peers
 }
 
 /// Reads one packet, with its offload header, and returns the datagrams that go out.
-fn send(outbound: &mut Outbound, table: &Table, read: &[u8], out: &mut Vec<(u32, Vec<u8>)>) -> Outcome {
+fn send(
+    outbound: &mut Outbound,
+    table: &PeerTable,
+    read: &[u8],
+    out: &mut Vec<(u32, Vec<u8>)>,
+) -> PacketOutcome {
     outbound.begin(table);
     let room = outbound.room().unwrap();
     room[..read.len()].copy_from_slice(read);
@@ -72,7 +77,7 @@ fn send(outbound: &mut Outbound, table: &Table, read: &[u8], out: &mut Vec<(u32,
             }
         }
         outbound.clear();
-        if outcome != Outcome::Unfinished {
+        if outcome != PacketOutcome::Unfinished {
             return outcome;
         }
         outcome = outbound.resume();
@@ -80,7 +85,7 @@ fn send(outbound: &mut Outbound, table: &Table, read: &[u8], out: &mut Vec<(u32,
 }
 
 /// Takes datagrams from one peer, and returns the packets that the kernel would see.
-fn receive(inbound: &mut Inbound, table: &Table, datagrams: &[Vec<u8>], congested: bool) -> Vec<Vec<u8>> {
+fn receive(inbound: &mut Inbound, table: &PeerTable, datagrams: &[Vec<u8>], congested: bool) -> Vec<Vec<u8>> {
     let mut arena = datagrams.concat();
     inbound.begin();
     let mut at = 0;
@@ -93,7 +98,7 @@ fn receive(inbound: &mut Inbound, table: &Table, datagrams: &[Vec<u8>], congeste
         let (header, slices) = inbound.group(n, &mut arena);
         let slices = slices.to_vec();
         let whole: Vec<u8> = slices.iter().flat_map(|range| arena[range.clone()].to_vec()).collect();
-        if let Work::Segments { transport, start, size } = Work::read(&header) {
+        if let OffloadWork::Segments { transport, start, size } = OffloadWork::read(&header) {
             let ip = Header::read(&whole).unwrap();
             let mut segments = Segments::new(&whole, &ip, transport, start, size).unwrap();
             let mut room = [0; MOST_HEADER];
@@ -148,7 +153,7 @@ proptest! {
         let mut out = Vec::new();
         let outcome = send(&mut Outbound::new(), &table, &with_header(header, &bytes), &mut out);
         match outcome {
-            Outcome::Dropped(_) => prop_assert!(out.is_empty()),
+            PacketOutcome::Dropped(_) => prop_assert!(out.is_empty()),
             _ => {
                 let ip = Header::read(&bytes).unwrap();
                 prop_assert!(!out.is_empty());
@@ -166,7 +171,7 @@ proptest! {
     fn whatever_a_peer_sends_comes_in_as_it_was_or_not_at_all(datagrams in prop::collection::vec(bytes(), 0..30), congested: bool) {
         let peers = peers();
         let table = peers.load();
-        let own: IpNet = "10.1.2.0/24".parse().unwrap();
+        let own: IpNetwork = "10.1.2.0/24".parse().unwrap();
         let mut inbound = Inbound::new(&[own, "fd00:2::/64".parse().unwrap()], true);
         let out = receive(&mut inbound, &table, &datagrams, congested);
         // All that may differ: a hop, the congestion mark, and numbers that whole packets do not need.
@@ -208,7 +213,7 @@ proptest! {
         let transport = if tcp { Transport::Tcp } else { Transport::Udp };
         let header = offload::merged(transport, v4, start, 0, size);
         let mut out = Vec::new();
-        prop_assert_eq!(send(&mut Outbound::new(), &table, &with_header(header, &whole), &mut out), Outcome::Taken);
+        prop_assert_eq!(send(&mut Outbound::new(), &table, &with_header(header, &whole), &mut out), PacketOutcome::Taken);
         prop_assert!(out.iter().all(|(peer, datagram)| *peer == 1 && transport_is_right(datagram)));
         let datagrams: Vec<Vec<u8>> = out.into_iter().map(|(_, datagram)| datagram).collect();
         prop_assert_eq!(datagrams.len(), length.div_ceil(size));
@@ -267,7 +272,7 @@ fn a_packet_of_very_many_segments_is_sent_in_turns() {
     let whole = packet(&Shape::default(), &vec![5; 60_000]);
     let read = with_header(offload::merged(Transport::Tcp, true, 20, 0, 1), &whole);
     let mut out = Vec::new();
-    assert_eq!(send(&mut Outbound::new(), &table, &read, &mut out), Outcome::Taken);
+    assert_eq!(send(&mut Outbound::new(), &table, &read, &mut out), PacketOutcome::Taken);
     assert_eq!(out.len(), 60_000);
     assert!(out.iter().all(|(_, datagram)| datagram.len() == 41));
 }

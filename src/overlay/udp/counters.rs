@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
-pub enum Reason {
+pub enum DropReason {
     /// A datagram from an address that no peer holds.
     UnknownPeer,
     /// An inner source that the sending peer has no lease for.
@@ -26,7 +26,7 @@ pub enum Reason {
     NotIp,
     /// Offload data from the device that do not fit the packet.
     BadOffload,
-    /// Congestion was marked on a packet that cannot tell it on.
+    /// Congestion was marked on a packet that is not ECN-capable.
     Congested,
     /// The kernel would not send the datagram.
     SendFailed,
@@ -52,20 +52,20 @@ pub enum Count {
     IcmpHeldBack,
 }
 
-const REASONS: [(Reason, &str); 13] = [
-    (Reason::UnknownPeer, "dropped_unknown_peer"),
-    (Reason::ForeignSource, "dropped_foreign_source"),
-    (Reason::ForeignDestination, "dropped_foreign_destination"),
-    (Reason::NoRoute, "dropped_no_route"),
-    (Reason::HopsExceeded, "dropped_hops_exceeded"),
-    (Reason::TooBig, "dropped_too_big"),
-    (Reason::Truncated, "dropped_truncated"),
-    (Reason::Oversized, "dropped_oversized"),
-    (Reason::NotIp, "dropped_not_ip"),
-    (Reason::BadOffload, "dropped_bad_offload"),
-    (Reason::Congested, "dropped_congested"),
-    (Reason::SendFailed, "dropped_send_failed"),
-    (Reason::WriteFailed, "dropped_write_failed"),
+const REASONS: [(DropReason, &str); 13] = [
+    (DropReason::UnknownPeer, "dropped_unknown_peer"),
+    (DropReason::ForeignSource, "dropped_foreign_source"),
+    (DropReason::ForeignDestination, "dropped_foreign_destination"),
+    (DropReason::NoRoute, "dropped_no_route"),
+    (DropReason::HopsExceeded, "dropped_hops_exceeded"),
+    (DropReason::TooBig, "dropped_too_big"),
+    (DropReason::Truncated, "dropped_truncated"),
+    (DropReason::Oversized, "dropped_oversized"),
+    (DropReason::NotIp, "dropped_not_ip"),
+    (DropReason::BadOffload, "dropped_bad_offload"),
+    (DropReason::Congested, "dropped_congested"),
+    (DropReason::SendFailed, "dropped_send_failed"),
+    (DropReason::WriteFailed, "dropped_write_failed"),
 ];
 
 const COUNTS: [(Count, &str); 12] = [
@@ -86,13 +86,13 @@ const COUNTS: [(Count, &str); 12] = [
 /// One thread's counters. Only that thread writes them, so adding needs no locked instruction.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Tally {
+pub struct ThreadCounters {
     drops: [AtomicU64; REASONS.len()],
     counts: [AtomicU64; COUNTS.len()],
 }
 
-impl Tally {
-    pub fn drop(&self, reason: Reason, packets: u64) {
+impl ThreadCounters {
+    pub fn drop(&self, reason: DropReason, packets: u64) {
         bump(&self.drops[reason as usize], packets);
     }
 
@@ -113,13 +113,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Counters {
+    pub(crate) fn sum<'a>(thread_counters: impl Iterator<Item = &'a ThreadCounters>) -> Counters {
         let mut sums = Counters::default();
-        for tally in tallies {
-            for (sum, counter) in sums.drops.iter_mut().zip(&tally.drops) {
+        for counters in thread_counters {
+            for (sum, counter) in sums.drops.iter_mut().zip(&counters.drops) {
                 *sum += counter.load(Ordering::Relaxed);
             }
-            for (sum, counter) in sums.counts.iter_mut().zip(&tally.counts) {
+            for (sum, counter) in sums.counts.iter_mut().zip(&counters.counts) {
                 *sum += counter.load(Ordering::Relaxed);
             }
         }
@@ -130,7 +130,7 @@ impl Counters {
         self.counts[count as usize]
     }
 
-    pub fn dropped(&self, reason: Reason) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
@@ -147,16 +147,16 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_own_row() {
-        let tally = Tally::default();
+        let counters = ThreadCounters::default();
         for (at, (reason, _)) in REASONS.iter().enumerate() {
             assert_eq!(*reason as usize, at);
-            tally.drop(*reason, 1000 + at as u64);
+            counters.drop(*reason, 1000 + at as u64);
         }
         for (at, (count, _)) in COUNTS.iter().enumerate() {
             assert_eq!(*count as usize, at);
-            tally.add(*count, 1 + at as u64);
+            counters.add(*count, 1 + at as u64);
         }
-        let sums = Counters::sum([&tally, &tally].into_iter());
+        let sums = Counters::sum([&counters, &counters].into_iter());
         let values: Vec<u64> = sums.rows().map(|(_, value)| value).collect();
         assert_eq!(values[..3], [2, 4, 6]);
         assert_eq!(values[COUNTS.len()..][..3], [2000, 2002, 2004]);

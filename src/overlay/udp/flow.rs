@@ -24,11 +24,11 @@ pub struct Flow {
     pub payload: usize,
     pub hash: u32,
     pub push: bool,
-    /// Set on packets that tell more than data, or that cannot be rebuilt from a merged one.
+    /// Set on packets that carry more than data, or that cannot be rebuilt from a merged one.
     special: bool,
     sequence: u32,
     id: u16,
-    whole: bool,
+    dont_fragment: bool,
 }
 
 impl Flow {
@@ -53,9 +53,9 @@ impl Flow {
             }
             UDP => {
                 let fixed: &[u8; 8] = segment.first_chunk()?;
-                let told = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+                let length_field = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
                 let unsealed = fixed[6..8] == [0, 0];
-                (Transport::Udp, 8, unsealed || told != segment.len(), false, 0)
+                (Transport::Udp, 8, unsealed || length_field != segment.len(), false, 0)
             }
             _ => return None,
         };
@@ -79,7 +79,7 @@ impl Flow {
             special,
             sequence,
             id: if v4 { u16::from_be_bytes([packet[4], packet[5]]) } else { 0 },
-            whole: ip.whole,
+            dont_fragment: ip.dont_fragment,
         })
     }
 
@@ -105,7 +105,7 @@ impl Flow {
             same(0..2)
                 && same(6..10)
                 && same(12..20)
-                && (self.whole || self.id == first.id.wrapping_add(count))
+                && (self.dont_fragment || self.id == first.id.wrapping_add(count))
         } else {
             same(0..4) && same(6..40)
         };

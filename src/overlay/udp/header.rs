@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum;
-use crate::counters::Reason;
+use crate::counters::DropReason;
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
@@ -17,13 +17,13 @@ pub struct Header {
     pub destination: IpAddr,
     /// Bytes of the IP header, with IPv4's options, without IPv6's extension headers.
     pub length: usize,
-    /// Bytes of the whole packet as the header tells it.
+    /// Bytes of the whole packet according to the header.
     pub total: usize,
     /// What follows the header: a transport, or IPv6's first extension header.
     pub protocol: u8,
     pub hops: u8,
     /// IPv4's "don't fragment"; always so in IPv6.
-    pub whole: bool,
+    pub dont_fragment: bool,
     /// Whether this is a fragment of an IPv4 packet.
     pub fragment: bool,
     /// Whether this is such a fragment, and not the first.
@@ -32,24 +32,24 @@ pub struct Header {
 
 impl Header {
     /// Reads the header at the start of `packet`.
-    pub fn read(packet: &[u8]) -> Result<Header, Reason> {
+    pub fn read(packet: &[u8]) -> Result<Header, DropReason> {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => Self::read_v4(packet),
             Some(6) => Self::read_v6(packet),
-            Some(_) => Err(Reason::NotIp),
-            None => Err(Reason::Truncated),
+            Some(_) => Err(DropReason::NotIp),
+            None => Err(DropReason::Truncated),
         }
     }
 
-    fn read_v4(packet: &[u8]) -> Result<Header, Reason> {
-        let fixed: &[u8; 20] = packet.first_chunk().ok_or(Reason::Truncated)?;
+    fn read_v4(packet: &[u8]) -> Result<Header, DropReason> {
+        let fixed: &[u8; 20] = packet.first_chunk().ok_or(DropReason::Truncated)?;
         let length = usize::from(fixed[0] & 0x0f) * 4;
         let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
         if length < 20 || total < length {
-            return Err(Reason::NotIp);
+            return Err(DropReason::NotIp);
         }
         if packet.len() < total {
-            return Err(Reason::Truncated);
+            return Err(DropReason::Truncated);
         }
         let flags = u16::from_be_bytes([fixed[6], fixed[7]]);
         Ok(Header {
@@ -59,17 +59,17 @@ impl Header {
             total,
             protocol: fixed[9],
             hops: fixed[8],
-            whole: flags & 0x4000 != 0,
+            dont_fragment: flags & 0x4000 != 0,
             fragment: flags & 0x3fff != 0,
             later_fragment: flags & 0x1fff != 0,
         })
     }
 
-    fn read_v6(packet: &[u8]) -> Result<Header, Reason> {
-        let fixed: &[u8; 40] = packet.first_chunk().ok_or(Reason::Truncated)?;
+    fn read_v6(packet: &[u8]) -> Result<Header, DropReason> {
+        let fixed: &[u8; 40] = packet.first_chunk().ok_or(DropReason::Truncated)?;
         let total = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         if packet.len() < total {
-            return Err(Reason::Truncated);
+            return Err(DropReason::Truncated);
         }
         let address = |at: usize| {
             let mut bytes = [0; 16];
@@ -83,7 +83,7 @@ impl Header {
             total,
             protocol: fixed[6],
             hops: fixed[7],
-            whole: true,
+            dont_fragment: true,
             fragment: false,
             later_fragment: false,
         })
@@ -107,8 +107,8 @@ pub fn count_hop(packet: &mut [u8]) {
     }
 }
 
-/// Tells a packet's receiver that a router outside was congested (RFC 6040). False when the packet cannot tell it: then it
-/// has to be dropped, which is the older way of telling.
+/// Marks a packet because a router outside was congested (RFC 6040). False when the packet is not ECN-capable: then it has
+/// to be dropped instead.
 pub fn mark_congestion(packet: &mut [u8]) -> bool {
     match packet {
         [first, service, _, _, _, _, _, _, _, _, high, low, ..] if *first >> 4 == 4 => {

@@ -3,32 +3,32 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 
-use crate::counters::Reason;
+use crate::counters::DropReason;
 use crate::header::{self, Header};
-use crate::icmp::{self, Trouble};
+use crate::icmp_reply::{self, IcmpError, IcmpReply};
 use crate::merge::Merge;
 use crate::offload;
-use crate::outbound::Outcome;
-use crate::peers::Table;
-use crate::prefix::Prefixes;
+use crate::outbound::PacketOutcome;
+use crate::peers::PeerTable;
+use crate::prefix_table::PrefixTable;
 
 pub struct Inbound {
     merge: Merge,
-    own: Prefixes,
+    own: PrefixTable,
     /// Whether destinations are checked at all.
     closed: bool,
     known_source: Option<(IpAddr, u32)>,
     known_destination: Option<IpAddr>,
     slices: Vec<Range<usize>>,
-    /// What the sender of the packet that was dropped last is to hear of it, if anything.
-    pub told: Option<icmp::Message>,
+    /// The ICMP reply about the packet that was dropped last, if any.
+    pub icmp_reply: Option<IcmpReply>,
 }
 
 impl Inbound {
-    pub fn new(own: &[IpNet], udp: bool) -> Inbound {
-        let mut prefixes = Prefixes::default();
+    pub fn new(own: &[IpNetwork], udp: bool) -> Inbound {
+        let mut prefixes = PrefixTable::default();
         for net in own {
             prefixes.insert(*net, 0);
         }
@@ -39,7 +39,7 @@ impl Inbound {
             known_source: None,
             known_destination: None,
             slices: Vec::with_capacity(crate::merge::MOST_MERGED),
-            told: None,
+            icmp_reply: None,
         }
     }
 
@@ -60,42 +60,42 @@ impl Inbound {
     /// Takes the datagram at `range` of `arena`, which came from `peer`; the caller has asked `is_full` before.
     pub fn accept(
         &mut self,
-        table: &Table,
+        table: &PeerTable,
         arena: &mut [u8],
         range: Range<usize>,
         peer: u32,
         congested: bool,
-    ) -> Outcome {
-        let dropped = Outcome::Dropped;
-        self.told = None;
-        let Some(packet) = arena.get_mut(range.clone()) else { return dropped(Reason::Truncated) };
+    ) -> PacketOutcome {
+        let dropped = PacketOutcome::Dropped;
+        self.icmp_reply = None;
+        let Some(packet) = arena.get_mut(range.clone()) else { return dropped(DropReason::Truncated) };
         let ip = match Header::read(packet) {
             Ok(ip) if ip.total == packet.len() => ip,
-            Ok(_) => return dropped(Reason::Oversized),
+            Ok(_) => return dropped(DropReason::Oversized),
             Err(reason) => return dropped(reason),
         };
         if self.known_source != Some((ip.source, peer)) {
             if table.find(ip.source) != Some(peer) {
-                return dropped(Reason::ForeignSource);
+                return dropped(DropReason::ForeignSource);
             }
             self.known_source = Some((ip.source, peer));
         }
         if self.closed && self.known_destination != Some(ip.destination) {
             if self.own.find(ip.destination).is_none() {
-                return dropped(Reason::ForeignDestination);
+                return dropped(DropReason::ForeignDestination);
             }
             self.known_destination = Some(ip.destination);
         }
         if ip.hops <= 1 {
-            self.told = icmp::message(packet, &ip, ip.total, Trouble::HopsExceeded);
-            return dropped(Reason::HopsExceeded);
+            self.icmp_reply = icmp_reply::icmp_reply(packet, &ip, ip.total, IcmpError::HopsExceeded);
+            return dropped(DropReason::HopsExceeded);
         }
         if congested && !header::mark_congestion(packet) {
-            return dropped(Reason::Congested);
+            return dropped(DropReason::Congested);
         }
         header::count_hop(packet);
         self.merge.push(arena, range, &ip);
-        Outcome::Taken
+        PacketOutcome::Taken
     }
 
     /// How many packets are to be written.

@@ -8,29 +8,29 @@
 //! Architecture invariant: `outbound` and `inbound` decide what becomes of each packet and make no system call; the loops
 //! around them do nothing else. No packet allocates memory.
 //!
-//! Architecture invariant: nothing is heard but what a peer sends from its own endpoint, with a source in its own lease.
+//! Architecture invariant: a packet is accepted only from a peer's own endpoint, with a source in its own lease.
 
+mod batching;
 mod carry_loop;
 mod checksum;
 mod counters;
 mod error;
 mod flow;
-mod gather;
 mod header;
-mod icmp;
+mod icmp_reply;
 mod inbound;
 mod merge;
 mod offload;
 mod outbound;
 mod outgoing;
 mod path;
+mod path_shared;
 mod peer;
 mod peers;
-mod prefix;
+mod prefix_table;
 mod receive_loop;
 mod segment;
 mod send_loop;
-mod shared;
 mod socket;
 mod sys;
 #[cfg(test)]
@@ -40,16 +40,10 @@ mod wait;
 #[cfg(test)]
 mod carry_tests;
 
-pub use counters::{Count, Counters, Reason};
+pub use counters::{Count, Counters, DropReason};
 pub use error::Error;
 pub use path::{Config, Leave, Path};
-pub use peer::PeerCounters;
-pub use peers::{Conflict, Peer, Peers};
+pub use peers::{Peer, Peers, SubnetConflict};
 
 /// The port that flannel's udp backend uses.
 pub const PORT: u16 = 8285;
-
-/// The device's MTU over an interface with `mtu`: what IP and UDP add is taken off.
-pub fn mtu_for(mtu: u32, v6: bool) -> u32 {
-    mtu.saturating_sub(if v6 { 48 } else { 28 })
-}

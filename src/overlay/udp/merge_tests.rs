@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::header::Header;
-use crate::offload::Work;
+use crate::offload::OffloadWork;
 use crate::segment::{MOST_HEADER, Segments};
 use crate::testing::{Shape, packet};
 
@@ -20,16 +20,16 @@ fn through(packets: &[Vec<u8>], udp: bool) -> (usize, Vec<Vec<u8>>) {
     let mut slices = Vec::new();
     for number in 0..merge.groups() {
         let offload = merge.finish(number, &mut arena, &mut slices);
-        let whole: Vec<u8> = slices.iter().flat_map(|range| arena[range.clone()].to_vec()).collect();
-        match Work::read(&offload) {
-            Work::Nothing => out.push(whole),
-            Work::Segments { transport, start, size } => {
-                let ip = Header::read(&whole).unwrap();
-                assert_eq!(ip.total, whole.len());
-                let mut segments = Segments::new(&whole, &ip, transport, start, size).unwrap();
+        let dont_fragment: Vec<u8> = slices.iter().flat_map(|range| arena[range.clone()].to_vec()).collect();
+        match OffloadWork::read(&offload) {
+            OffloadWork::Nothing => out.push(dont_fragment),
+            OffloadWork::Segments { transport, start, size } => {
+                let ip = Header::read(&dont_fragment).unwrap();
+                assert_eq!(ip.total, dont_fragment.len());
+                let mut segments = Segments::new(&dont_fragment, &ip, transport, start, size).unwrap();
                 let mut room = [0; MOST_HEADER];
-                while let Some(range) = segments.next(&whole, &mut room) {
-                    out.push([&room[..segments.headers()], &whole[range]].concat());
+                while let Some(range) = segments.next(&dont_fragment, &mut room) {
+                    out.push([&room[..segments.headers()], &dont_fragment[range]].concat());
                 }
             }
             other => panic!("{other:?}"),
@@ -118,7 +118,7 @@ fn shape() -> impl Strategy<Value = (Shape, Vec<u8>)> {
     );
     let size = prop::sample::select(vec![0usize, 50, 100, 100, 100]);
     (fields, size, any::<u8>()).prop_map(|(fields, size, fill)| {
-        let ((v4, tcp, whole), options, source, port, step, acknowledged, flags, id, hops) = fields;
+        let ((v4, tcp, dont_fragment), options, source, port, step, acknowledged, flags, id, hops) = fields;
         let shape = Shape {
             v4,
             tcp,
@@ -129,7 +129,7 @@ fn shape() -> impl Strategy<Value = (Shape, Vec<u8>)> {
             acknowledged,
             flags,
             id,
-            whole,
+            dont_fragment,
             hops,
         };
         (shape, vec![fill; size])
@@ -137,7 +137,7 @@ fn shape() -> impl Strategy<Value = (Shape, Vec<u8>)> {
 }
 
 /// The packets of one stream in their order, without what the kernel may number anew.
-fn told(packets: &[Vec<u8>], stream: &[u8]) -> Vec<Vec<u8>> {
+fn of_stream(packets: &[Vec<u8>], stream: &[u8]) -> Vec<Vec<u8>> {
     let mine = packets.iter().filter(|p| stream_of(p) == stream);
     mine.map(|p| {
         let mut p = p.clone();
@@ -177,7 +177,7 @@ proptest! {
         prop_assert_eq!(out.len(), packets.len());
         for packet in &packets {
             let stream = stream_of(packet);
-            prop_assert_eq!(told(&out, &stream), told(&packets, &stream));
+            prop_assert_eq!(of_stream(&out, &stream), of_stream(&packets, &stream));
         }
     }
 }

@@ -8,12 +8,12 @@ const NONE: u8 = 0;
 const TCP_V4: u8 = 1;
 const TCP_V6: u8 = 4;
 const UDP: u8 = 5;
-/// Set beside a TCP kind when the packet carries a congestion mark. Segmentation looks at the packet's own flags.
+/// Set beside a TCP kind when the packet carries a congestion mark. Segmentation uses the packet's own flags.
 const ECN: u8 = 0x80;
 
-/// What the kernel left to whoever takes the packet next.
+/// What the kernel left to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum OffloadWork {
     Nothing,
     /// One checksum, over everything from `start`, to be put `offset` bytes behind it.
     Checksum {
@@ -36,18 +36,18 @@ pub enum Transport {
     Udp,
 }
 
-impl Work {
-    pub fn read(header: &[u8; LENGTH]) -> Work {
+impl OffloadWork {
+    pub fn read(header: &[u8; LENGTH]) -> OffloadWork {
         let number = |at: usize| usize::from(u16::from_ne_bytes([header[at], header[at + 1]]));
         let (size, start, offset) = (number(4), number(6), number(8));
         let transport = match header[1] & !ECN {
-            NONE if header[0] & NEEDS_CHECKSUM == 0 => return Work::Nothing,
-            NONE => return Work::Checksum { start, offset },
+            NONE if header[0] & NEEDS_CHECKSUM == 0 => return OffloadWork::Nothing,
+            NONE => return OffloadWork::Checksum { start, offset },
             TCP_V4 | TCP_V6 => Transport::Tcp,
             UDP => Transport::Udp,
-            _ => return Work::Unknown,
+            _ => return OffloadWork::Unknown,
         };
-        Work::Segments { transport, start, size }
+        OffloadWork::Segments { transport, start, size }
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::net::IpAddr;
 
-use crate::counters::Reason;
+use crate::counters::DropReason;
 use crate::header::{self, Header};
-use crate::icmp::{self, Trouble};
-use crate::offload::{self, Work};
-use crate::outgoing::{Message, Outgoing, Slices};
-use crate::peers::Table;
+use crate::icmp_reply::{self, IcmpError, IcmpReply};
+use crate::offload::{self, OffloadWork};
+use crate::outgoing::{Outgoing, OutgoingMessage, Slices};
+use crate::peers::PeerTable;
 use crate::segment::{self, MOST_HEADER, Segments};
 
 /// Room that one read needs: the offload header and the longest packet.
@@ -20,12 +20,12 @@ const ARENA: usize = HEADERS + 4 * ONE_READ;
 
 /// What became of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PacketOutcome {
     Taken,
     /// It is being cut and there is no room for the rest: send what waits, then `resume`.
     Unfinished,
-    /// It goes no further. `told` holds what its sender is to hear of it, if anything.
-    Dropped(Reason),
+    /// It goes no further. `icmp_reply` holds the error for its sender, if any.
+    Dropped(DropReason),
 }
 
 pub struct Outbound {
@@ -37,7 +37,7 @@ pub struct Outbound {
     /// The last look-up, because packets come in runs.
     known: Option<(IpAddr, u32)>,
     /// About the packet that was dropped last.
-    pub told: Option<icmp::Message>,
+    pub icmp_reply: Option<IcmpReply>,
 }
 
 struct Cutting {
@@ -57,12 +57,12 @@ impl Outbound {
             outgoing: Outgoing::new(),
             cutting: None,
             known: None,
-            told: None,
+            icmp_reply: None,
         }
     }
 
     /// Begins a batch over one state of the peers.
-    pub fn begin(&mut self, table: &Table) {
+    pub fn begin(&mut self, table: &PeerTable) {
         self.known = None;
         self.outgoing.begin(table.numbers());
     }
@@ -76,70 +76,78 @@ impl Outbound {
     }
 
     /// Takes the `length` bytes that were read into `room`.
-    pub fn accept(&mut self, table: &Table, length: usize, second: u32) -> Outcome {
+    pub fn accept(&mut self, table: &PeerTable, length: usize, second: u32) -> PacketOutcome {
         let (before, start) = (self.packets, self.packets + offload::LENGTH);
         let end = before + length.min(ONE_READ);
-        let outcome = self.judge(table, before, start, end, second);
-        if !matches!(outcome, Outcome::Dropped(_)) {
+        let outcome = self.decide(table, before, start, end, second);
+        if !matches!(outcome, PacketOutcome::Dropped(_)) {
             self.packets = end;
         }
         outcome
     }
 
-    fn judge(&mut self, table: &Table, before: usize, start: usize, end: usize, second: u32) -> Outcome {
-        let dropped = Outcome::Dropped;
-        self.told = None;
+    fn decide(
+        &mut self,
+        table: &PeerTable,
+        before: usize,
+        start: usize,
+        end: usize,
+        second: u32,
+    ) -> PacketOutcome {
+        let dropped = PacketOutcome::Dropped;
+        self.icmp_reply = None;
         if end < start {
-            return dropped(Reason::Truncated);
+            return dropped(DropReason::Truncated);
         }
-        let Some(work) = self.arena.get(before..).and_then(|bytes| bytes.first_chunk()).map(Work::read)
+        let Some(work) =
+            self.arena.get(before..).and_then(|bytes| bytes.first_chunk()).map(OffloadWork::read)
         else {
-            return dropped(Reason::Truncated);
+            return dropped(DropReason::Truncated);
         };
         let packet = &mut self.arena[start..end];
         let ip = match Header::read(packet) {
             Ok(ip) if ip.total == packet.len() => ip,
-            Ok(_) => return dropped(Reason::Oversized),
+            Ok(_) => return dropped(DropReason::Oversized),
             Err(reason) => return dropped(reason),
         };
         let cut = match work {
-            Work::Unknown => return dropped(Reason::BadOffload),
-            Work::Segments { transport, start, size } => {
+            OffloadWork::Unknown => return dropped(DropReason::BadOffload),
+            OffloadWork::Segments { transport, start, size } => {
                 match Segments::new(packet, &ip, transport, start, size) {
                     Ok(segments) => Some(segments),
                     Err(reason) => return dropped(reason),
                 }
             }
-            Work::Nothing | Work::Checksum { .. } => None,
+            OffloadWork::Nothing | OffloadWork::Checksum { .. } => None,
         };
         // The size that a router behind this one will see.
         let size = cut.as_ref().map_or(ip.total, Segments::length);
-        let mut told = |packet: &[u8], reason, trouble| {
-            self.told = icmp::message(packet, &ip, size, trouble);
-            Outcome::Dropped(reason)
+        let mut icmp_reply = |packet: &[u8], reason, trouble| {
+            self.icmp_reply = icmp_reply::icmp_reply(packet, &ip, size, trouble);
+            PacketOutcome::Dropped(reason)
         };
         let peer = match self.known {
             Some((address, peer)) if address == ip.destination => Some(peer),
             _ => table.find(ip.destination),
         };
         let Some((peer, entry)) = peer.and_then(|peer| Some((peer, table.entry(peer)?))) else {
-            return told(packet, Reason::NoRoute, Trouble::NoRoute);
+            return icmp_reply(packet, DropReason::NoRoute, IcmpError::NoRoute);
         };
         self.known = Some((ip.destination, peer));
         if ip.hops <= 1 {
-            return told(packet, Reason::HopsExceeded, Trouble::HopsExceeded);
+            return icmp_reply(packet, DropReason::HopsExceeded, IcmpError::HopsExceeded);
         }
         let most = entry.state.path_mtu(second).map(|mtu| if ip.is_v4() { mtu } else { mtu.max(1280) });
         let alone = match most {
-            Some(most) if size > most as usize && ip.whole => {
-                return told(packet, Reason::TooBig, Trouble::TooBig(most));
+            Some(most) if size > most as usize && ip.dont_fragment => {
+                return icmp_reply(packet, DropReason::TooBig, IcmpError::TooBig(most));
             }
             // What may be split is split outside, by the kernel: an inner packet stays whole.
             Some(most) => size > most as usize || (!ip.is_v4() && most == 1280),
             None => entry.state.is_single(second),
         };
         header::count_hop(packet);
-        if let Work::Checksum { start, offset } = work
+        if let OffloadWork::Checksum { start, offset } = work
             && let Err(reason) = segment::complete_checksum(packet, start, offset)
         {
             return dropped(reason);
@@ -151,21 +159,21 @@ impl Outbound {
             }
             None => {
                 self.outgoing.push(peer, Slices::whole(start..end), alone);
-                Outcome::Taken
+                PacketOutcome::Taken
             }
         }
     }
 
     /// Goes on with a packet that is being cut.
-    pub fn resume(&mut self) -> Outcome {
-        let Some(mut cutting) = self.cutting.take() else { return Outcome::Taken };
+    pub fn resume(&mut self) -> PacketOutcome {
+        let Some(mut cutting) = self.cutting.take() else { return PacketOutcome::Taken };
         let headers = cutting.segments.headers();
         let (heads, packets) = self.arena.split_at_mut(HEADERS);
         let packet = &packets[cutting.start - HEADERS..cutting.end - HEADERS];
         while !cutting.segments.is_done() {
             if self.outgoing.is_full() || self.headers + MOST_HEADER > HEADERS {
                 self.cutting = Some(cutting);
-                return Outcome::Unfinished;
+                return PacketOutcome::Unfinished;
             }
             let Some(payload) = cutting.segments.next(packet, &mut heads[self.headers..]) else { break };
             let payload = cutting.start + payload.start..cutting.start + payload.end;
@@ -173,11 +181,11 @@ impl Outbound {
             self.outgoing.push(cutting.peer, slices, cutting.alone);
             self.headers += headers;
         }
-        Outcome::Taken
+        PacketOutcome::Taken
     }
 
     /// Everything that waits, as messages over the arena.
-    pub fn pack(&mut self) -> (&[u8], &[Message], &[Slices]) {
+    pub fn pack(&mut self) -> (&[u8], &[OutgoingMessage], &[Slices]) {
         let (messages, slices) = self.outgoing.pack();
         (&self.arena, messages, slices)
     }

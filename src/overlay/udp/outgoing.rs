@@ -37,7 +37,7 @@ impl Slices {
 
 /// One message to one peer: packets of `size` bytes each, the last perhaps shorter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct OutgoingMessage {
     pub peer: u32,
     pub size: usize,
     pub bytes: usize,
@@ -52,7 +52,7 @@ pub struct Outgoing {
     /// The lane of each peer by its number; NONE where nothing waits.
     lane_of: Vec<u16>,
     ordered: Vec<Slices>,
-    messages: Vec<Message>,
+    messages: Vec<OutgoingMessage>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -115,11 +115,11 @@ impl Outgoing {
     }
 
     /// Puts everything that waits into messages.
-    pub fn pack(&mut self) -> (&[Message], &[Slices]) {
+    pub fn pack(&mut self) -> (&[OutgoingMessage], &[Slices]) {
         self.ordered.clear();
         self.messages.clear();
         for lane in &self.lanes {
-            let mut open: Option<Message> = None;
+            let mut open: Option<OutgoingMessage> = None;
             let mut at = lane.first;
             while let Some(packet) = self.packets.get(usize::from(at)) {
                 let length = packet.slices.len();
@@ -134,7 +134,7 @@ impl Outgoing {
                     self.messages.extend(open.take());
                 }
                 let end = self.ordered.len() + 1;
-                let message = open.get_or_insert(Message {
+                let message = open.get_or_insert(OutgoingMessage {
                     peer: lane.peer,
                     size: length,
                     bytes: 0,

@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use keelson_netkit::{IfIndex, IfName, IpNet};
+use keelson_kit::cidr::IpNetwork;
+use keelson_netkit::{IfIndex, IfName};
 use rustix::io::Errno;
 
 use crate::carry_loop::CarryLoop;
-use crate::counters::{Counters, Tally};
+use crate::counters::{Counters, ThreadCounters};
 use crate::error::Error;
-use crate::icmp::Pace;
-use crate::peer::PeerCounters;
+use crate::icmp_reply::IcmpRateLimit;
+use crate::path_shared::{PathHandle, PathShared, Queue};
 use crate::peers::Peers;
-use crate::shared::{Handle, Queue, Shared};
-use crate::socket::{self, Icmp};
+use crate::socket::{self, IcmpSocket};
 use crate::sys::tun;
-use crate::wait::Stop;
+use crate::wait::StopEvent;
 
 /// What a path needs to know before it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The TUN device, "flannel0" by flannel's habit.
     pub device: IfName,
-    /// This host's own address, as its lease tells it, with the port; at most one of each family.
+    /// This host's own address, as in its lease, with the port; at most one of each family.
     pub listen: Vec<SocketAddr>,
     /// This host's own subnets; what is not for them does not come in. Empty: everything does.
-    pub subnets: Vec<IpNet>,
+    pub subnets: Vec<IpNetwork>,
     /// How many queues, each with a thread. None: half as many as there are cores, from one to four.
     pub queues: Option<usize>,
 }
@@ -44,10 +44,10 @@ pub enum Leave {
 /// The threads that carry packets. Dropped, they end, and the device stays.
 #[derive(Debug)]
 pub struct Path {
-    shared: Handle,
+    shared: PathHandle,
     queues: Vec<Arc<Queue>>,
     threads: Vec<JoinHandle<()>>,
-    tallies: Vec<Arc<Tally>>,
+    thread_counters: Vec<Arc<ThreadCounters>>,
     index: IfIndex,
 }
 
@@ -76,19 +76,19 @@ impl Path {
         let probe = queues.iter().flat_map(|q| q.sockets()).next().ok_or(Error::NoAddress)?;
         let index = tun::index(probe, config.device.as_str()).map_err(failed("find"))?;
         let first = queues.first().ok_or(Error::NoAddress)?;
-        // So that traffic has no other way to take while nobody is here to carry it.
+        // So that traffic takes no other route while this process is away.
         tun::set_persistent(first.device.as_fd(), true).map_err(failed("keep"))?;
-        let stop = Stop::new().map_err(|errno| Error::Event(errno.into()))?;
-        let shared = Arc::new(Shared {
+        let stop = StopEvent::new().map_err(|errno| Error::Event(errno.into()))?;
+        let shared = Arc::new(PathShared {
             peers: Peers::default(),
             stop,
-            icmp: Icmp::open(),
-            pace: Mutex::new(Pace::default()),
+            icmp: IcmpSocket::open(),
+            icmp_limit: Mutex::new(IcmpRateLimit::default()),
             begun: Instant::now(),
             failure: Mutex::new(None),
         });
         let mut path =
-            Path { shared, queues, threads: Vec::new(), tallies: Vec::new(), index: IfIndex(index) };
+            Path { shared, queues, threads: Vec::new(), thread_counters: Vec::new(), index: IfIndex(index) };
         path.start_threads(config, udp)?;
         Ok(path)
     }
@@ -96,8 +96,8 @@ impl Path {
     fn start_threads(&mut self, config: &Config, udp: bool) -> Result<(), Error> {
         for (n, queue) in self.queues.clone().into_iter().enumerate() {
             let own = config.subnets.clone();
-            self.start_thread(format!("overlay-{n}"), move |shared, tally| {
-                CarryLoop::new(shared, &queue, tally, &own, udp).run()
+            self.start_thread(format!("overlay-{n}"), move |shared, counters| {
+                CarryLoop::new(shared, &queue, counters, &own, udp).run()
             })?;
         }
         Ok(())
@@ -106,15 +106,15 @@ impl Path {
     fn start_thread(
         &mut self,
         name: String,
-        body: impl FnOnce(&Handle, &Tally) -> Result<(), Errno> + Send + 'static,
+        body: impl FnOnce(&PathHandle, &ThreadCounters) -> Result<(), Errno> + Send + 'static,
     ) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
-        let tally = Arc::new(Tally::default());
-        self.tallies.push(Arc::clone(&tally));
-        let told = name.clone();
+        let counters = Arc::new(ThreadCounters::default());
+        self.thread_counters.push(Arc::clone(&counters));
+        let thread_name = name.clone();
         let run = move || {
-            if let Err(errno) = body(&shared, &tally) {
-                shared.fail(format!("{told} ended: {}", std::io::Error::from(errno)));
+            if let Err(errno) = body(&shared, &counters) {
+                shared.fail(format!("{thread_name} ended: {}", std::io::Error::from(errno)));
                 shared.stop.ask(); // half a path would look like a whole one
             }
         };
@@ -134,12 +134,7 @@ impl Path {
     }
 
     pub fn counters(&self) -> Counters {
-        Counters::sum(self.tallies.iter().map(AsRef::as_ref))
-    }
-
-    pub fn peer_counters(&self) -> Vec<PeerCounters> {
-        let (table, second) = (self.shared.peers.load(), self.shared.second());
-        table.iter().map(|entry| entry.state.counters(entry.endpoint, second)).collect()
+        Counters::sum(self.thread_counters.iter().map(AsRef::as_ref))
     }
 
     /// Why the path has ended, when it has: the device was deleted, for example. A new one is to be started then.

@@ -1,34 +1,14 @@
-//! What is remembered of one peer beside its lease: traffic, and the size its path takes.
+//! What is learned of one peer while packets are sent to it: the size that its path takes.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What went to and came from one peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerCounters {
-    pub endpoint: SocketAddr,
-    pub sent_packets: u64,
-    pub sent_bytes: u64,
-    pub received_packets: u64,
-    pub received_bytes: u64,
-    /// How often its host said that nobody listens on the port, or that it cannot be reached.
-    pub refused: u64,
-    /// The largest inner packet that its path takes whole, when smaller than the device's MTU was found.
-    pub path_mtu: Option<u32>,
-}
-
-/// How long a path's size is believed, as the kernel does.
+/// How long a path MTU is cached, as in the kernel.
 const PATH_MTU_SECONDS: u32 = 600;
 /// How long it is before messages are tried again on an interface that refused one.
 const SINGLE_SECONDS: u32 = 60;
 
 #[derive(Debug, Default)]
 pub struct PeerState {
-    sent_packets: AtomicU64,
-    sent_bytes: AtomicU64,
-    received_packets: AtomicU64,
-    received_bytes: AtomicU64,
-    refused: AtomicU64,
     /// 0: nothing known.
     path_mtu: AtomicU32,
     /// The second at which it was found, on the path's clock.
@@ -38,20 +18,6 @@ pub struct PeerState {
 }
 
 impl PeerState {
-    pub fn count_sent(&self, packets: u64, bytes: u64) {
-        self.sent_packets.fetch_add(packets, Ordering::Relaxed);
-        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn count_received(&self, packets: u64, bytes: u64) {
-        self.received_packets.fetch_add(packets, Ordering::Relaxed);
-        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn count_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Remembers the largest inner packet that the path takes.
     pub fn learn_path_mtu(&self, mtu: u32, second: u32) {
         self.path_mtu_since.store(second, Ordering::Relaxed);
@@ -77,17 +43,5 @@ impl PeerState {
 
     pub fn is_single(&self, second: u32) -> bool {
         second < self.single_until.load(Ordering::Relaxed)
-    }
-
-    pub fn counters(&self, endpoint: SocketAddr, second: u32) -> PeerCounters {
-        PeerCounters {
-            endpoint,
-            sent_packets: self.sent_packets.load(Ordering::Relaxed),
-            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
-            received_packets: self.received_packets.load(Ordering::Relaxed),
-            received_bytes: self.received_bytes.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            path_mtu: self.path_mtu(second),
-        }
     }
 }

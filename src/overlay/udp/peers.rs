@@ -11,23 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::{IpNetwork, truncated};
 
 use crate::peer::PeerState;
-use crate::prefix::{Prefixes, Seed};
+use crate::prefix_table::{HashSeed, PrefixTable};
 
-/// A host of the overlay, as its lease tells it.
+/// A host of the overlay, as in its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Where its datagrams come from and go to.
     pub endpoint: SocketAddr,
-    pub subnets: Vec<IpNet>,
+    pub subnets: Vec<IpNetwork>,
 }
 
 /// Two peers claim one subnet; whoever had it first keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
-    pub subnet: IpNet,
+pub struct SubnetConflict {
+    pub subnet: IpNetwork,
     pub holder: SocketAddr,
     pub refused: SocketAddr,
 }
@@ -35,81 +35,73 @@ pub struct Conflict {
 /// The peers of a path; shared with its threads.
 #[derive(Debug)]
 pub struct Peers {
-    current: RwLock<Arc<Table>>,
-    spare: Mutex<Spare>,
+    current: RwLock<Arc<PeerTable>>,
+    spare: Mutex<SpareTable>,
 }
 
 /// The copy that nobody reads, and what it has missed. None: to be copied anew.
 #[derive(Debug, Default)]
-struct Spare {
-    table: Option<Arc<Table>>,
-    missed: Vec<Change>,
+struct SpareTable {
+    table: Option<Arc<PeerTable>>,
+    missed: Vec<TableChange>,
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+enum TableChange {
     Set(Peer, Arc<PeerState>),
     Remove(SocketAddr),
 }
 
 /// How long a change waits for readers of the spare copy before it makes a new one instead.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SPARE_TIMEOUT: Duration = Duration::from_millis(5);
 
 impl Default for Peers {
     fn default() -> Self {
-        Peers { current: RwLock::new(Arc::new(Table::default())), spare: Mutex::default() }
+        Peers { current: RwLock::new(Arc::new(PeerTable::default())), spare: Mutex::default() }
     }
 }
 
 impl Peers {
-    /// Makes `peers` the whole list. Peers that stay keep their counters.
-    pub fn replace(&self, peers: Vec<Peer>) -> Vec<Conflict> {
+    /// Makes `peers` the whole list. Peers that stay keep what was learned of their paths.
+    pub fn replace(&self, peers: Vec<Peer>) -> Vec<SubnetConflict> {
         let mut spare = self.lock_spare();
         let before = self.load();
-        let mut table = Table { entries: Vec::with_capacity(peers.len()), ..Table::default() };
+        let mut table = PeerTable { entries: Vec::with_capacity(peers.len()), ..PeerTable::default() };
         let mut conflicts = Vec::new();
         for peer in peers {
             let state =
                 before.find_endpoint(peer.endpoint).map(|n| Arc::clone(&before.entries[n as usize].state));
             conflicts.extend(table.set(peer, state.unwrap_or_default()));
         }
-        *spare = Spare::default();
+        *spare = SpareTable::default();
         self.publish(Arc::new(table));
         conflicts
     }
 
     /// Adds a peer, or changes the one with the same endpoint.
-    pub fn set(&self, peer: Peer) -> Vec<Conflict> {
+    pub fn set(&self, peer: Peer) -> Vec<SubnetConflict> {
         let state = {
             let now = self.load();
             now.find_endpoint(peer.endpoint).map(|n| Arc::clone(&now.entries[n as usize].state))
         };
-        self.change(Change::Set(peer, state.unwrap_or_default())).1
+        self.change(TableChange::Set(peer, state.unwrap_or_default())).1
     }
 
     /// Takes a peer out; false when there was none.
     pub fn remove(&self, endpoint: SocketAddr) -> bool {
-        self.change(Change::Remove(endpoint)).0
-    }
-
-    pub fn len(&self) -> usize {
-        self.load().endpoints.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.change(TableChange::Remove(endpoint)).0
     }
 
     /// The table as it is now. To be held for one batch, so that changes find their spare copy free.
-    pub(crate) fn load(&self) -> Arc<Table> {
+    pub(crate) fn load(&self) -> Arc<PeerTable> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn change(&self, change: Change) -> (bool, Vec<Conflict>) {
+    fn change(&self, change: TableChange) -> (bool, Vec<SubnetConflict>) {
         let mut spare = self.lock_spare();
         let missed = std::mem::take(&mut spare.missed);
-        let mut table = spare.table.take().unwrap_or_else(|| Arc::new(Table::clone(&self.load())));
-        let deadline = Instant::now() + PATIENCE;
+        let mut table = spare.table.take().unwrap_or_else(|| Arc::new(PeerTable::clone(&self.load())));
+        let deadline = Instant::now() + SPARE_TIMEOUT;
         let outcome = loop {
             if let Some(table) = Arc::get_mut(&mut table) {
                 for change in missed {
@@ -118,7 +110,7 @@ impl Peers {
                 break table.apply(change.clone());
             }
             if Instant::now() > deadline {
-                let mut copy = Table::clone(&self.load());
+                let mut copy = PeerTable::clone(&self.load());
                 let outcome = copy.apply(change.clone());
                 table = Arc::new(copy);
                 break outcome;
@@ -130,33 +122,33 @@ impl Peers {
         outcome
     }
 
-    fn publish(&self, table: Arc<Table>) -> Arc<Table> {
+    fn publish(&self, table: Arc<PeerTable>) -> Arc<PeerTable> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *current, table)
     }
 
-    fn lock_spare(&self) -> MutexGuard<'_, Spare> {
+    fn lock_spare(&self) -> MutexGuard<'_, SpareTable> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One state of the list, with what the path looks up in it.
+/// One version of the peer list, with the path's lookup tables.
 #[derive(Debug, Clone, Default)]
-pub struct Table {
-    entries: Vec<Entry>,
+pub struct PeerTable {
+    entries: Vec<PeerEntry>,
     free: Vec<u32>,
-    prefixes: Prefixes,
-    endpoints: HashMap<Endpoint, u32, Seed>,
+    prefixes: PrefixTable,
+    endpoints: HashMap<Endpoint, u32, HashSeed>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct PeerEntry {
     pub endpoint: SocketAddr,
-    pub subnets: Vec<IpNet>,
+    pub subnets: Vec<IpNetwork>,
     pub state: Arc<PeerState>,
 }
 
-impl Table {
+impl PeerTable {
     /// The peer that holds `address`.
     pub fn find(&self, address: IpAddr) -> Option<u32> {
         self.prefixes.find(address)
@@ -166,7 +158,7 @@ impl Table {
         self.endpoints.get(&Endpoint::from(endpoint)).copied()
     }
 
-    pub fn entry(&self, number: u32) -> Option<&Entry> {
+    pub fn entry(&self, number: u32) -> Option<&PeerEntry> {
         self.entries.get(number as usize)
     }
 
@@ -175,29 +167,28 @@ impl Table {
         self.entries.len()
     }
 
-    /// The peers that are in the table, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.endpoints.values().filter_map(|number| self.entry(*number))
-    }
-
-    fn apply(&mut self, change: Change) -> (bool, Vec<Conflict>) {
+    fn apply(&mut self, change: TableChange) -> (bool, Vec<SubnetConflict>) {
         match change {
-            Change::Set(peer, state) => (true, self.set(peer, state)),
-            Change::Remove(endpoint) => (self.remove(endpoint), Vec::new()),
+            TableChange::Set(peer, state) => (true, self.set(peer, state)),
+            TableChange::Remove(endpoint) => (self.remove(endpoint), Vec::new()),
         }
     }
 
-    fn set(&mut self, peer: Peer, state: Arc<PeerState>) -> Vec<Conflict> {
+    fn set(&mut self, peer: Peer, state: Arc<PeerState>) -> Vec<SubnetConflict> {
         self.remove(peer.endpoint);
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
         let mut conflicts = Vec::new();
         let mut held = Vec::with_capacity(peer.subnets.len());
-        for subnet in peer.subnets.iter().map(IpNet::network) {
+        for subnet in peer.subnets.iter().copied().map(truncated) {
             match self.prefixes.get(subnet).and_then(|holder| self.entry(holder)) {
                 // The same subnet twice in one lease is no conflict.
                 Some(_) if held.contains(&subnet) => {}
                 Some(holder) => {
-                    conflicts.push(Conflict { subnet, holder: holder.endpoint, refused: peer.endpoint });
+                    conflicts.push(SubnetConflict {
+                        subnet,
+                        holder: holder.endpoint,
+                        refused: peer.endpoint,
+                    });
                 }
                 None => {
                     self.prefixes.insert(subnet, number);
@@ -205,7 +196,7 @@ impl Table {
                 }
             }
         }
-        let entry = Entry { endpoint: peer.endpoint, subnets: held, state };
+        let entry = PeerEntry { endpoint: peer.endpoint, subnets: held, state };
         match self.entries.get_mut(number as usize) {
             Some(slot) => *slot = entry,
             None => self.entries.push(entry),

@@ -10,7 +10,8 @@ fn endpoint(host: u8) -> SocketAddr {
 }
 
 fn peer(host: u8, subnets: &[u8]) -> Peer {
-    let subnets = subnets.iter().map(|n| IpNet::new(IpAddr::from([10, 1, *n, 0]), 24)).collect();
+    let subnets =
+        subnets.iter().map(|n| keelson_kit::cidr::with_length(IpAddr::from([10, 1, *n, 0]), 24)).collect();
     Peer { endpoint: endpoint(host), subnets }
 }
 
@@ -30,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The rules, told once more on plain maps.
+/// A reference model on plain maps.
 #[derive(Default)]
 struct Model {
     holders: BTreeMap<u8, u8>,
@@ -55,7 +56,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn both_copies_tell_the_same_after_any_changes(steps in prop::collection::vec(step(), 0..40)) {
+    fn both_copies_agree_after_any_changes(steps in prop::collection::vec(step(), 0..40)) {
         let peers = Peers::default();
         let mut model = Model::default();
         for step in steps {
@@ -77,7 +78,7 @@ proptest! {
                 }
             }
             let table = peers.load();
-            prop_assert_eq!(peers.len(), model.hosts.len());
+            prop_assert_eq!(peers.load().endpoints.len(), model.hosts.len());
             for net in 0..12 {
                 let found = table.find(IpAddr::from([10, 1, net, 7])).map(|n| table.entry(n).unwrap().endpoint);
                 prop_assert_eq!(found, model.holders.get(&net).map(|host| endpoint(*host)));
@@ -90,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn a_claimed_subnet_stays_with_its_holder_and_is_told() {
+fn a_claimed_subnet_stays_with_its_holder_and_the_conflict_is_returned() {
     let peers = Peers::default();
     assert_eq!(peers.set(peer(1, &[7, 7])), []);
     let conflicts = peers.set(peer(2, &[7, 8]));
@@ -99,17 +100,17 @@ fn a_claimed_subnet_stays_with_its_holder_and_is_told() {
 }
 
 #[test]
-fn a_peer_keeps_its_counters_when_its_lease_changes() {
+fn a_peer_keeps_its_path_mtu_when_its_lease_changes() {
     let peers = Peers::default();
     peers.set(peer(1, &[7]));
     let state = |peers: &Peers| {
         let table = peers.load();
         Arc::clone(&table.entry(table.find_endpoint(endpoint(1)).unwrap()).unwrap().state)
     };
-    state(&peers).count_sent(3, 300);
+    state(&peers).learn_path_mtu(1300, 0);
     peers.set(peer(1, &[8]));
     peers.replace(vec![peer(1, &[9])]);
-    assert_eq!(state(&peers).counters(endpoint(1), 0).sent_packets, 3);
+    assert_eq!(state(&peers).path_mtu(0), Some(1300));
 }
 
 #[test]

@@ -3,17 +3,17 @@
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use keelson_netkit::IpNet;
+use keelson_kit::cidr::IpNetwork;
 use rustix::io::{Errno, writev};
 
-use crate::counters::{Count, Reason, Tally};
-use crate::gather::Round;
+use crate::batching::BatchSize;
+use crate::counters::{Count, DropReason, ThreadCounters};
 use crate::inbound::Inbound;
 use crate::merge::MOST_MERGED;
-use crate::outbound::Outcome;
-use crate::peers::Table;
-use crate::shared::{Handle, Queue};
-use crate::sys::receive::{Receive, Received, SLOT};
+use crate::outbound::PacketOutcome;
+use crate::path_shared::{PathHandle, Queue};
+use crate::peers::PeerTable;
+use crate::sys::receive::{DatagramReceiver, ReceivedDatagrams, SLOT};
 
 /// How many datagrams, each perhaps many put together, one call receives.
 const SLOTS: usize = 16;
@@ -23,50 +23,56 @@ const LARGE_SLOTS: usize = 3;
 const LARGE: usize = 16 * 1024;
 
 pub struct ReceiveLoop<'a> {
-    shared: &'a Handle,
+    shared: &'a PathHandle,
     queue: &'a Queue,
-    tally: &'a Tally,
+    counters: &'a ThreadCounters,
     inbound: Inbound,
-    receive: Receive,
+    receive: DatagramReceiver,
     arena: Box<[u8]>,
     slots: usize,
 }
 
 impl<'a> ReceiveLoop<'a> {
-    pub fn new(shared: &'a Handle, queue: &'a Queue, tally: &'a Tally, own: &[IpNet], udp: bool) -> Self {
+    pub fn new(
+        shared: &'a PathHandle,
+        queue: &'a Queue,
+        counters: &'a ThreadCounters,
+        own: &[IpNetwork],
+        udp: bool,
+    ) -> Self {
         ReceiveLoop {
             shared,
             queue,
-            tally,
+            counters,
             inbound: Inbound::new(own, udp),
-            receive: Receive::new(SLOTS),
+            receive: DatagramReceiver::new(SLOTS),
             arena: vec![0; SLOTS * SLOT].into(),
             slots: SLOTS,
         }
     }
 
     /// Receives once and writes it all. An error means that the device or the socket is gone.
-    pub fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<Round, Errno> {
+    pub fn batch(&mut self, socket: BorrowedFd<'_>) -> Result<BatchSize, Errno> {
         let count = match self.receive.receive(socket, &mut self.arena, self.slots) {
             Ok(count) => count,
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                // Errors of datagrams that were sent are told to whoever reads, once each.
-                self.shared.note_refusals(socket, &self.shared.peers.load());
+                // Errors about sent datagrams are reported to the next read, once each.
+                self.shared.read_errors(socket, &self.shared.peers.load());
                 return match errno {
                     Errno::BADF | Errno::NOTSOCK => Err(errno),
-                    _ => Ok(Round::default()),
+                    _ => Ok(BatchSize::default()),
                 };
             }
         };
-        self.tally.add(Count::ReceiveCalls, 1);
+        self.counters.add(Count::ReceiveCalls, 1);
         let table = self.shared.peers.load();
         self.inbound.begin();
-        let mut round = Round::default();
+        let mut round = BatchSize::default();
         for slot in 0..count {
             let received = self.receive.get(slot);
             let packets = received.length.div_ceil(received.size).max(1);
-            round += Round { packets, bytes: received.length };
+            round += BatchSize { packets, bytes: received.length };
             self.take(&table, slot, received, packets)?;
         }
         self.write()?;
@@ -74,14 +80,20 @@ impl<'a> ReceiveLoop<'a> {
         Ok(round)
     }
 
-    fn take(&mut self, table: &Table, slot: usize, received: Received, packets: usize) -> Result<(), Errno> {
+    fn take(
+        &mut self,
+        table: &PeerTable,
+        slot: usize,
+        received: ReceivedDatagrams,
+        packets: usize,
+    ) -> Result<(), Errno> {
         let from = received.from.and_then(|from| table.find_endpoint(from));
-        let Some((peer, entry)) = from.and_then(|peer| Some((peer, table.entry(peer)?))) else {
-            self.tally.drop(Reason::UnknownPeer, packets as u64);
+        let Some(peer) = from else {
+            self.counters.drop(DropReason::UnknownPeer, packets as u64);
             return Ok(());
         };
         if received.truncated {
-            self.tally.drop(Reason::Truncated, packets as u64);
+            self.counters.drop(DropReason::Truncated, packets as u64);
             return Ok(());
         }
         let start = slot * SLOT;
@@ -93,14 +105,15 @@ impl<'a> ReceiveLoop<'a> {
                 self.write()?;
             }
             match self.inbound.accept(table, &mut self.arena, range, peer, received.congested) {
-                Outcome::Dropped(reason) => self.shared.dropped(self.tally, reason, self.inbound.told.take()),
+                PacketOutcome::Dropped(reason) => {
+                    self.shared.dropped(self.counters, reason, self.inbound.icmp_reply.take())
+                }
                 _ => taken += 1,
             }
         }
-        self.tally.add(Count::ReceivedDatagramBatches, 1);
-        self.tally.add(Count::ReceivedPackets, taken);
-        self.tally.add(Count::ReceivedBytes, received.length as u64);
-        entry.state.count_received(taken, received.length as u64);
+        self.counters.add(Count::ReceivedDatagramBatches, 1);
+        self.counters.add(Count::ReceivedPackets, taken);
+        self.counters.add(Count::ReceivedBytes, received.length as u64);
         Ok(())
     }
 
@@ -120,10 +133,10 @@ impl<'a> ReceiveLoop<'a> {
             match rustix::io::retry_on_intr(|| writev(&self.queue.device, &parts[..count])) {
                 Ok(_) => {}
                 Err(Errno::BADFD) => return Err(Errno::BADFD),
-                Err(_) => self.tally.drop(Reason::WriteFailed, count as u64 - 1),
+                Err(_) => self.counters.drop(DropReason::WriteFailed, count as u64 - 1),
             }
         }
-        self.tally.add(Count::DeviceWrites, self.inbound.groups() as u64);
+        self.counters.add(Count::DeviceWrites, self.inbound.groups() as u64);
         self.inbound.clear();
         Ok(())
     }

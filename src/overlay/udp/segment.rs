@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::checksum;
-use crate::counters::Reason;
+use crate::counters::DropReason;
 use crate::header::{self, Header, TCP, UDP};
 use crate::offload::Transport;
 
@@ -35,7 +35,7 @@ impl Segments {
         transport: Transport,
         start: usize,
         size: usize,
-    ) -> Result<Segments, Reason> {
+    ) -> Result<Segments, DropReason> {
         let protocol = match transport {
             Transport::Tcp => TCP,
             Transport::Udp => UDP,
@@ -44,7 +44,7 @@ impl Segments {
         let plain = start == ip.length && ip.protocol == protocol;
         let extended = !ip.is_v4() && start > ip.length;
         if !(plain || extended) || ip.fragment || size == 0 {
-            return Err(Reason::BadOffload);
+            return Err(DropReason::BadOffload);
         }
         let length = match transport {
             Transport::Tcp => packet.get(start + 12).map_or(0, |byte| usize::from(byte >> 4) * 4),
@@ -56,7 +56,7 @@ impl Segments {
             Transport::Udp => false,
         };
         if short || headers >= ip.total || headers > MOST_HEADER || headers + size > usize::from(u16::MAX) {
-            return Err(Reason::BadOffload);
+            return Err(DropReason::BadOffload);
         }
         Ok(Segments { transport, start, headers, total: ip.total, size, next: headers, count: 0 })
     }
@@ -74,7 +74,7 @@ impl Segments {
         self.next >= self.total
     }
 
-    /// Writes the next segment's headers to the start of `out`, which has room for them, and tells where in `packet`
+    /// Writes the next segment's headers to the start of `out`, which has room for them, and returns where in `packet`
     /// its payload is.
     pub fn next(&mut self, packet: &[u8], out: &mut [u8]) -> Option<Range<usize>> {
         if self.is_done() {
@@ -122,7 +122,7 @@ fn seal(ip: &[u8], transport: &mut [u8], data: &[u8], protocol: u8, at: usize) {
     let sum = header::pseudo_sum(ip, protocol, transport.len() + data.len());
     let sum = checksum::add(checksum::add(sum, transport), data);
     let mut value = checksum::finish(sum);
-    // In UDP a zero says that there is no checksum.
+    // In UDP a zero means "no checksum".
     if protocol == UDP && value == [0, 0] {
         value = [0xff, 0xff];
     }
@@ -130,9 +130,9 @@ fn seal(ip: &[u8], transport: &mut [u8], data: &[u8], protocol: u8, at: usize) {
 }
 
 /// Finishes a checksum of which the kernel has left the sum of the addresses in its place.
-pub fn complete_checksum(packet: &mut [u8], start: usize, offset: usize) -> Result<(), Reason> {
+pub fn complete_checksum(packet: &mut [u8], start: usize, offset: usize) -> Result<(), DropReason> {
     if start + offset + 2 > packet.len() {
-        return Err(Reason::BadOffload);
+        return Err(DropReason::BadOffload);
     }
     let mut value = checksum::finish(checksum::add(0, &packet[start..]));
     if value == [0, 0] {

@@ -75,5 +75,5 @@ fn a_checksum_that_the_kernel_began_is_finished() {
     bytes[26..28].copy_from_slice(&sum);
     complete_checksum(&mut bytes, 20, 6).unwrap();
     assert!(transport_is_right(&bytes));
-    assert_eq!(complete_checksum(&mut bytes, 20, 65_535), Err(Reason::BadOffload));
+    assert_eq!(complete_checksum(&mut bytes, 20, 65_535), Err(DropReason::BadOffload));
 }

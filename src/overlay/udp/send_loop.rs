@@ -5,38 +5,38 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, read};
 
-use crate::counters::{Count, Reason, Tally};
-use crate::gather::Round;
-use crate::outbound::{Outbound, Outcome};
-use crate::outgoing::{Message, Slices};
-use crate::peers::Table;
-use crate::shared::{Handle, Queue};
+use crate::batching::BatchSize;
+use crate::counters::{Count, DropReason, ThreadCounters};
+use crate::outbound::{Outbound, PacketOutcome};
+use crate::outgoing::{OutgoingMessage, Slices};
+use crate::path_shared::{PathHandle, Queue};
+use crate::peers::PeerTable;
 use crate::socket;
-use crate::sys::send::{Datagrams, Send};
+use crate::sys::send::{DatagramBatch, DatagramSender};
 
 pub struct SendLoop<'a> {
-    shared: &'a Handle,
+    shared: &'a PathHandle,
     queue: &'a Queue,
-    tally: &'a Tally,
+    counters: &'a ThreadCounters,
     outbound: Outbound,
-    send: Send,
+    send: DatagramSender,
 }
 
-/// What the kernel says when a large message is more than the device or the way can take.
+/// The kernel's errors when a large message is more than the device or the path can take.
 const NOT_IN_ONE: [i32; 3] = [libc::EIO, libc::EINVAL, libc::EMSGSIZE];
 /// Errors that are about some earlier datagram: the one at hand has not been tried.
 const ABOUT_ANOTHER: [i32; 4] = [libc::ECONNREFUSED, libc::EMSGSIZE, libc::EHOSTUNREACH, libc::ENETUNREACH];
 
 impl<'a> SendLoop<'a> {
-    pub fn new(shared: &'a Handle, queue: &'a Queue, tally: &'a Tally) -> Self {
-        SendLoop { shared, queue, tally, outbound: Outbound::new(), send: Send::default() }
+    pub fn new(shared: &'a PathHandle, queue: &'a Queue, counters: &'a ThreadCounters) -> Self {
+        SendLoop { shared, queue, counters, outbound: Outbound::new(), send: DatagramSender::default() }
     }
 
     /// Reads until there is nothing more or no more room, and sends it all. An error means that the device is gone.
-    pub fn batch(&mut self) -> Result<Round, Errno> {
+    pub fn batch(&mut self) -> Result<BatchSize, Errno> {
         let mut table = None;
         let mut second = 0;
-        let mut round = Round::default();
+        let mut round = BatchSize::default();
         while let Some(room) = self.outbound.room() {
             let length = match read(&self.queue.device, room) {
                 Ok(length) => length,
@@ -44,7 +44,7 @@ impl<'a> SendLoop<'a> {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
-            round += Round { packets: 1, bytes: length };
+            round += BatchSize { packets: 1, bytes: length };
             let table = &*table.get_or_insert_with(|| {
                 let table = self.shared.peers.load();
                 self.outbound.begin(&table);
@@ -52,26 +52,32 @@ impl<'a> SendLoop<'a> {
                 table
             });
             let mut outcome = self.outbound.accept(table, length, second);
-            while outcome == Outcome::Unfinished {
+            while outcome == PacketOutcome::Unfinished {
                 self.flush(table);
                 outcome = self.outbound.resume();
             }
-            if let Outcome::Dropped(reason) = outcome {
-                self.shared.dropped(self.tally, reason, self.outbound.told.take());
+            if let PacketOutcome::Dropped(reason) = outcome {
+                self.shared.dropped(self.counters, reason, self.outbound.icmp_reply.take());
             }
         }
-        self.tally.add(Count::DeviceReads, round.packets as u64);
+        self.counters.add(Count::DeviceReads, round.packets as u64);
         if let Some(table) = table {
             self.flush(&table);
         }
         Ok(round)
     }
 
-    fn flush(&mut self, table: &Table) {
+    fn flush(&mut self, table: &PeerTable) {
         if !self.outbound.is_empty() {
             let (arena, messages, slices) = self.outbound.pack();
-            let batch =
-                Batch { shared: self.shared, queue: self.queue, tally: self.tally, table, arena, slices };
+            let batch = SendBatch {
+                shared: self.shared,
+                queue: self.queue,
+                counters: self.counters,
+                table,
+                arena,
+                slices,
+            };
             batch.send_all(&mut self.send, messages);
         }
         self.outbound.clear();
@@ -79,17 +85,17 @@ impl<'a> SendLoop<'a> {
 }
 
 /// Messages that are ready to go out.
-struct Batch<'a> {
-    shared: &'a Handle,
+struct SendBatch<'a> {
+    shared: &'a PathHandle,
     queue: &'a Queue,
-    tally: &'a Tally,
-    table: &'a Table,
+    counters: &'a ThreadCounters,
+    table: &'a PeerTable,
     arena: &'a [u8],
     slices: &'a [Slices],
 }
 
-impl Batch<'_> {
-    fn send_all(&self, send: &mut Send, messages: &[Message]) {
+impl SendBatch<'_> {
+    fn send_all(&self, send: &mut DatagramSender, messages: &[OutgoingMessage]) {
         let mut at = 0;
         while at < messages.len() {
             // A run of messages by the same socket; nearly always that is all of them.
@@ -100,22 +106,24 @@ impl Batch<'_> {
         }
     }
 
-    fn is_v4(&self, message: &Message) -> bool {
+    fn is_v4(&self, message: &OutgoingMessage) -> bool {
         self.table.entry(message.peer).is_none_or(|entry| entry.endpoint.is_ipv4())
     }
 
-    fn send_run(&self, send: &mut Send, messages: &[Message]) {
+    fn send_run(&self, send: &mut DatagramSender, messages: &[OutgoingMessage]) {
         let socket = messages.first().and_then(|m| self.table.entry(m.peer)).map(|entry| entry.endpoint);
         let Some(socket) = socket.and_then(|endpoint| self.queue.socket(endpoint)) else {
-            return messages.iter().for_each(|m| self.tally.drop(Reason::SendFailed, m.slices.len() as u64));
+            return messages
+                .iter()
+                .for_each(|m| self.counters.drop(DropReason::SendFailed, m.slices.len() as u64));
         };
         let (mut at, mut tries) = (0, 0);
         while at < messages.len() {
-            self.tally.add(Count::SendCalls, 1);
+            self.counters.add(Count::SendCalls, 1);
             let rest = &messages[at..];
             let error = match send.send(socket, self.arena, rest.iter().filter_map(|m| self.whole(m))) {
                 Ok(sent) => {
-                    rest.iter().take(sent).for_each(|m| self.count(m, m.slices.len(), m.bytes));
+                    rest.iter().take(sent).for_each(|m| self.count(m.slices.len(), m.bytes));
                     at += sent.max(1);
                     tries = 0;
                     continue;
@@ -126,7 +134,7 @@ impl Batch<'_> {
                 continue;
             }
             if ABOUT_ANOTHER.contains(&error) {
-                self.shared.note_refusals(socket, self.table);
+                self.shared.read_errors(socket, self.table);
             }
             tries += 1;
             if tries < 2 && ABOUT_ANOTHER.contains(&error) {
@@ -135,7 +143,7 @@ impl Batch<'_> {
             if NOT_IN_ONE.contains(&error) && rest[0].slices.len() > 1 {
                 self.send_singly(send, &rest[0], socket, error);
             } else {
-                self.tally.drop(Reason::SendFailed, rest[0].slices.len() as u64);
+                self.counters.drop(DropReason::SendFailed, rest[0].slices.len() as u64);
             }
             at += 1;
             tries = 0;
@@ -143,13 +151,19 @@ impl Batch<'_> {
     }
 
     /// Sends each packet of a message by itself, which the kernel may do in fragments.
-    fn send_singly(&self, send: &mut Send, message: &Message, socket: BorrowedFd<'_>, error: i32) {
+    fn send_singly(
+        &self,
+        send: &mut DatagramSender,
+        message: &OutgoingMessage,
+        socket: BorrowedFd<'_>,
+        error: i32,
+    ) {
         let Some(entry) = self.table.entry(message.peer) else { return };
         if error == libc::EIO {
             // Older kernels cut nothing for an interface that leaves checksums to them.
             entry.state.send_singly(self.shared.second());
         } else if let Ok(mtu) = socket::route_mtu(entry.endpoint) {
-            // Most likely the way is narrower than the device believes. Then senders should hear of it.
+            // Most likely the path's MTU is smaller than the device's. Then senders should get an ICMP error.
             let inner = mtu.saturating_sub(socket::overhead(entry.endpoint));
             if inner > 0 && (inner as usize) < message.size {
                 entry.state.learn_path_mtu(inner, self.shared.second());
@@ -159,35 +173,32 @@ impl Batch<'_> {
         let mut at = 0;
         while at < slices.len() {
             let singles = slices[at..].iter().map(|s| (entry.endpoint, 0, std::slice::from_ref(s)));
-            self.tally.add(Count::SendCalls, 1);
+            self.counters.add(Count::SendCalls, 1);
             match send.send(socket, self.arena, singles) {
                 Ok(sent) => {
                     let sent = sent.max(1).min(slices.len() - at);
                     let bytes = slices[at..at + sent].iter().map(Slices::len).sum();
-                    self.count(message, sent, bytes);
+                    self.count(sent, bytes);
                     at += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    self.tally.drop(Reason::SendFailed, 1);
+                    self.counters.drop(DropReason::SendFailed, 1);
                     at += 1;
                 }
             }
         }
     }
 
-    fn whole(&self, message: &Message) -> Option<Datagrams<'_>> {
+    fn whole(&self, message: &OutgoingMessage) -> Option<DatagramBatch<'_>> {
         let slices = self.slices.get(message.slices.clone())?;
         let size = if slices.len() > 1 { message.size as u16 } else { 0 };
         Some((self.table.entry(message.peer)?.endpoint, size, slices))
     }
 
-    fn count(&self, message: &Message, packets: usize, bytes: usize) {
-        self.tally.add(Count::SentDatagramBatches, 1);
-        self.tally.add(Count::SentPackets, packets as u64);
-        self.tally.add(Count::SentBytes, bytes as u64);
-        if let Some(entry) = self.table.entry(message.peer) {
-            entry.state.count_sent(packets as u64, bytes as u64);
-        }
+    fn count(&self, packets: usize, bytes: usize) {
+        self.counters.add(Count::SentDatagramBatches, 1);
+        self.counters.add(Count::SentPackets, packets as u64);
+        self.counters.add(Count::SentBytes, bytes as u64);
     }
 }

@@ -2,15 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use keelson_netkit::sockopt::{IpMtuDiscover, Ipv6MtuDiscover};
+use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, ipproto, sendto, socket_with};
 
 use crate::error::Error;
-use crate::sys::options;
+use crate::sys::options::{IcmpFilter, Icmpv6Filter, Ipv6Mtu};
 
 /// What a burst may queue up in the kernel; it is memory only while it is full.
-const BUFFER: libc::c_int = 4 << 20;
+const BUFFER: usize = 4 << 20;
 
 /// Binds one socket of those that share `address`. The kernel spreads peers over them by their address.
 pub fn open(address: SocketAddr, shared: bool) -> Result<OwnedFd, Error> {
@@ -19,24 +22,24 @@ pub fn open(address: SocketAddr, shared: bool) -> Result<OwnedFd, Error> {
     let family = if v4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed("open a UDP socket for")(errno.into()))?;
-    let set = |level, option, value: libc::c_int| options::set(fd.as_fd(), level, option, value);
+    let refused = |op| move |errno: Errno| failed(op)(errno.into());
     if shared {
-        set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(failed("share the port of"))?;
+        setsockopt(&fd, sockopt::ReusePort, &true).map_err(refused("share the port of"))?;
     }
-    // What follows makes things faster or tells more. Kernels or privileges that lack it are no reason to stop.
-    let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
-    let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER);
-    let _ = set(libc::SOL_UDP, libc::UDP_GRO, 1);
+    // These options are optional: a kernel or privileges without them are no reason to fail.
+    let _ = setsockopt(&fd, sockopt::RcvBufForce, &BUFFER);
+    let _ = setsockopt(&fd, sockopt::SndBufForce, &BUFFER);
+    let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
     if v4 {
-        let _ = set(libc::IPPROTO_IP, libc::IP_RECVERR, 1);
-        let _ = set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        let _ = setsockopt(&fd, sockopt::Ipv4RecvErr, &true);
+        let _ = setsockopt(&fd, sockopt::IpRecvTos, &true);
         // As flanneld's: datagrams may not be split on the way, but are split here when the way is known to need it.
-        let _ = set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_WANT);
+        let _ = setsockopt(&fd, IpMtuDiscover, &libc::IP_PMTUDISC_WANT);
     } else {
-        set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1).map_err(failed("restrict to IPv6"))?;
-        let _ = set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
-        let _ = set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
-        let _ = set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_WANT);
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true).map_err(refused("restrict to IPv6"))?;
+        let _ = setsockopt(&fd, sockopt::Ipv6RecvErr, &true);
+        let _ = setsockopt(&fd, sockopt::Ipv6RecvTClass, &true);
+        let _ = setsockopt(&fd, Ipv6MtuDiscover, &libc::IPV6_PMTUDISC_WANT);
     }
     bind(&fd, &address).map_err(|errno| failed("listen on")(errno.into()))?;
     Ok(fd)
@@ -47,11 +50,10 @@ pub fn route_mtu(endpoint: SocketAddr) -> io::Result<u32> {
     let any: SocketAddr = if endpoint.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
     socket.connect(endpoint)?;
-    let (level, option) = match endpoint {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    let mtu = match endpoint {
+        SocketAddr::V4(_) => getsockopt(&socket, sockopt::IpMtu)?,
+        SocketAddr::V6(_) => getsockopt(&socket, Ipv6Mtu)?,
     };
-    let mtu = options::get_int(socket.as_fd(), level, option)?;
     u32::try_from(mtu).map_err(|_| io::Error::other("a negative MTU"))
 }
 
@@ -60,15 +62,15 @@ pub fn overhead(endpoint: SocketAddr) -> u32 {
     if endpoint.is_ipv4() { 28 } else { 48 }
 }
 
-/// Sends ICMP messages as the host itself would. Either socket may be missing: then nothing is told in that family.
+/// Sends ICMP messages as the host itself would. Without a socket, no errors are sent in its family.
 #[derive(Debug)]
-pub struct Icmp {
+pub struct IcmpSocket {
     v4: Option<OwnedFd>,
     v6: Option<OwnedFd>,
 }
 
-impl Icmp {
-    pub fn open() -> Icmp {
+impl IcmpSocket {
+    pub fn open() -> IcmpSocket {
         let raw = |family, protocol| {
             socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(protocol))
                 .ok()
@@ -76,16 +78,10 @@ impl Icmp {
         let v4 = raw(AddressFamily::INET, ipproto::ICMP);
         let v6 = raw(AddressFamily::INET6, ipproto::ICMPV6);
         // These are for sending: without a filter every ICMP packet of the host would be queued on them.
-        let block = |fd: BorrowedFd<'_>, level, option| {
-            let _ = options::set(fd, level, option, [u32::MAX; 8]);
-        };
-        if let Some(fd) = &v4 {
-            block(fd.as_fd(), libc::SOL_RAW, ICMP_FILTER);
-        }
-        if let Some(fd) = &v6 {
-            block(fd.as_fd(), libc::IPPROTO_ICMPV6, ICMP6_FILTER);
-        }
-        Icmp { v4, v6 }
+        const ALL: [u32; 8] = [u32::MAX; 8];
+        let _ = v4.as_ref().map(|fd| setsockopt(fd, IcmpFilter, &ALL));
+        let _ = v6.as_ref().map(|fd| setsockopt(fd, Icmpv6Filter, &ALL));
+        IcmpSocket { v4, v6 }
     }
 
     pub fn send(&self, to: IpAddr, message: &[u8]) -> bool {
@@ -94,6 +90,3 @@ impl Icmp {
         sendto(fd, message, SendFlags::DONTWAIT, &SocketAddr::new(to, 0)).is_ok()
     }
 }
-
-const ICMP_FILTER: libc::c_int = 1;
-const ICMP6_FILTER: libc::c_int = 1;

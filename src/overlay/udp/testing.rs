@@ -15,7 +15,7 @@ pub struct Shape {
     pub acknowledged: u32,
     pub flags: u8,
     pub id: u16,
-    pub whole: bool,
+    pub dont_fragment: bool,
     pub hops: u8,
 }
 
@@ -31,7 +31,7 @@ impl Default for Shape {
             acknowledged: 77,
             flags: 0x18,
             id: 0xfff0,
-            whole: true,
+            dont_fragment: true,
             hops: 64,
         }
     }
@@ -58,7 +58,7 @@ pub fn packet(shape: &Shape, payload: &[u8]) -> Vec<u8> {
         bytes.extend([0x45, 0]);
         bytes.extend((20 + length as u16).to_be_bytes());
         bytes.extend(shape.id.to_be_bytes());
-        bytes.extend([if shape.whole { 0x40 } else { 0 }, 0, shape.hops, protocol, 0, 0]);
+        bytes.extend([if shape.dont_fragment { 0x40 } else { 0 }, 0, shape.hops, protocol, 0, 0]);
         bytes.extend([10, 1, 1, shape.source, 10, 1, 2, 9]);
         let sum = checksum::finish(checksum::add(0, &bytes));
         bytes[10..12].copy_from_slice(&sum);

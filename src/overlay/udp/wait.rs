@@ -5,26 +5,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::shared::Queue;
+use crate::path_shared::Queue;
 
-/// Tells all threads of a path to end.
+/// Makes all threads of a path end.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StopEvent {
     event: OwnedFd,
 }
 
 /// Why a wait is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Which of the sources can be read or have an error to tell.
+    /// Which of the sources are readable or have a pending error.
     Readable([bool; Queue::MOST_SOURCES]),
     Stopped,
 }
 
-impl Stop {
-    pub fn new() -> rustix::io::Result<Stop> {
+impl StopEvent {
+    pub fn new() -> rustix::io::Result<StopEvent> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Stop { event })
+        Ok(StopEvent { event })
     }
 
     pub fn ask(&self) {
@@ -32,7 +32,7 @@ impl Stop {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Waits until one of `sources` can be read or has an error to tell, or until the end is asked for.
+    /// Waits until one of `sources` is readable or has a pending error, or until the end is requested.
     pub fn wait_for<'a>(
         &'a self,
         sources: impl Iterator<Item = BorrowedFd<'a>>,

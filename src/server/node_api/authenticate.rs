@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::cache::Cache;
 
-/// Tokens and decisions that are remembered.
+/// TokenReviews and decisions that are remembered.
 pub(super) const REMEMBERED: usize = 1024;
 /// Questions to the apiserver under way at once; further callers wait for their turn.
 const ASKING: usize = 16;
@@ -25,11 +25,11 @@ type TokenHash = [u8; 32];
 
 pub(super) struct Authenticator {
     /// `None` when tokens are not taken.
-    tokens: Option<Tokens>,
+    tokens: Option<TokenReviews>,
     anonymous: bool,
 }
 
-struct Tokens {
+struct TokenReviews {
     api: Api,
     lasts: Duration,
     /// Apart, so that a flood of bad tokens cannot push the good ones out.
@@ -47,7 +47,7 @@ pub(super) struct Credentials<'a> {
 
 impl Authenticator {
     pub fn new(tokens: Option<(Api, Duration)>, anonymous: bool) -> Self {
-        let tokens = tokens.map(|(api, lasts)| Tokens {
+        let tokens = tokens.map(|(api, lasts)| TokenReviews {
             api,
             lasts,
             good: Cache::new(REMEMBERED),
@@ -91,7 +91,7 @@ fn bearer(header: &HeaderValue) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && !token.contains(' ')).then_some(token)
 }
 
-impl Tokens {
+impl TokenReviews {
     async fn owner(&self, token: &str) -> Option<User> {
         let hash: TokenHash = Sha256::digest(token.as_bytes()).into();
         if let Some(user) = self.known(&hash) {

@@ -1,4 +1,4 @@
-//! What a caller may do: as the apiserver says, remembered for a while.
+//! What a caller may do: as the apiserver decides, remembered for a while.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ pub(super) enum Authorizer {
     Everything,
     /// There is nobody to be asked.
     Nothing,
-    Ask(Box<Asking>),
+    Ask(Box<AccessReviews>),
 }
 
-pub(super) struct Asking {
+pub(super) struct AccessReviews {
     api: Api,
     allowed_lasts: Duration,
     denied_lasts: Duration,
@@ -27,7 +27,12 @@ type Question = (User, String, &'static str);
 
 impl Authorizer {
     pub fn ask(api: Api, allowed_lasts: Duration, denied_lasts: Duration) -> Self {
-        Self::Ask(Box::new(Asking { api, allowed_lasts, denied_lasts, decisions: Cache::new(REMEMBERED) }))
+        Self::Ask(Box::new(AccessReviews {
+            api,
+            allowed_lasts,
+            denied_lasts,
+            decisions: Cache::new(REMEMBERED),
+        }))
     }
 
     /// Allowed when one of the subresources is.
@@ -46,7 +51,7 @@ impl Authorizer {
     }
 }
 
-impl Asking {
+impl AccessReviews {
     async fn allows(&self, user: &User, verb: &str, subresource: &'static str) -> Result<bool, ApiError> {
         let question = (user.clone(), verb.to_owned(), subresource);
         if let Some(decision) = self.decisions.get(&question) {

@@ -86,7 +86,7 @@ pub async fn listen(settings: &Settings) -> Result<Option<NodeApi>, ListenError>
         ("", "") => {
             let ips = settings.node_ips.iter().filter(|ip| !ip.is_unspecified()).map(IpAddr::to_string);
             let names = std::iter::once(settings.node_name.clone()).chain(ips).collect();
-            self_signed::ensure(&settings.cert_dir, names).map_err(ListenError::Tls)?
+            self_signed::ensure(&settings.paths.cert_dir, names).map_err(ListenError::Tls)?
         }
         ("", _) | (_, "") => return Err(ListenError::HalfAPair),
         (certificate, key) => (certificate.into(), key.into()),

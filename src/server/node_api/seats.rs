@@ -16,29 +16,29 @@ const WAITING_OF_ONE_ADDRESS: usize = 512;
 const KNOWN: usize = 1024;
 
 #[derive(Clone, Default)]
-pub(super) struct Seats(Arc<Inner>);
+pub(super) struct Seats(Arc<SeatTable>);
 
 #[derive(Default)]
-struct Inner {
-    taken: Mutex<Taken>,
+struct SeatTable {
+    taken: Mutex<TakenSeats>,
     freed: Notify,
 }
 
 #[derive(Default)]
-struct Taken {
-    strangers: Count,
-    waiting: Count,
+struct TakenSeats {
+    strangers: SeatCount,
+    waiting: SeatCount,
     known: usize,
 }
 
 /// How many there are of each address, and together.
 #[derive(Default)]
-struct Count {
+struct SeatCount {
     of: HashMap<IpAddr, usize>,
     all: usize,
 }
 
-impl Count {
+impl SeatCount {
     fn add(&mut self, address: IpAddr, most: usize, most_of_one: usize) -> bool {
         let own = self.of.get(&address).copied().unwrap_or(0);
         let fits = self.all < most && own < most_of_one;
@@ -61,7 +61,7 @@ impl Count {
 }
 
 /// A place in the queue for a seat, free again when dropped.
-pub(super) struct Waiting {
+pub(super) struct WaitingPeer {
     seats: Seats,
     address: IpAddr,
 }
@@ -75,14 +75,14 @@ pub(super) struct Seat {
 
 impl Seats {
     /// None when not even the queue has a place; the connection is to be closed at once.
-    pub fn queue(&self, address: IpAddr) -> Option<Waiting> {
+    pub fn queue(&self, address: IpAddr) -> Option<WaitingPeer> {
         // One machine has many IPv6 addresses; its network counts as one.
         let address = match address.to_canonical() {
-            IpAddr::V6(six) => IpAddr::V6((six.to_bits() >> 64 << 64).into()),
+            six @ IpAddr::V6(_) => keelson_kit::cidr::with_length(six, 64).network(),
             four => four,
         };
         let placed = self.lock().waiting.add(address, WAITING, WAITING_OF_ONE_ADDRESS);
-        placed.then(|| Waiting { seats: self.clone(), address })
+        placed.then(|| WaitingPeer { seats: self.clone(), address })
     }
 
     fn try_take(&self, address: IpAddr) -> Option<Seat> {
@@ -90,19 +90,19 @@ impl Seats {
         taken.then(|| Seat { seats: self.clone(), address, known: Mutex::new(false) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    fn lock(&self) -> MutexGuard<'_, TakenSeats> {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl WaitingPeer {
     /// None when no seat became free in time.
     pub async fn seat(self, patience: Duration) -> Option<Seat> {
         let waiting = async {
             loop {
                 let freed = self.seats.0.freed.notified();
                 tokio::pin!(freed);
-                // Registered before the look, so that a seat that becomes free in between is not missed.
+                // Registered before the check, so that a seat that becomes free in between is not missed.
                 freed.as_mut().enable();
                 if let Some(seat) = self.seats.try_take(self.address) {
                     return seat;
@@ -114,7 +114,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingPeer {
     fn drop(&mut self) {
         self.seats.lock().waiting.remove(self.address);
     }

@@ -14,6 +14,18 @@ use rcgen::{
 const CERTIFICATE: &str = "kubelet.crt";
 const KEY: &str = "kubelet.key";
 
+/// Keys lie in it, so it is nobody else's to look into; what it lies in is not ours to close. One that is there stays as it
+/// is.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
 /// The pair in `directory`, made if it is not there.
 pub(super) fn ensure(directory: &Path, names: Vec<String>) -> Result<(PathBuf, PathBuf), String> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
@@ -22,11 +34,7 @@ pub(super) fn ensure(directory: &Path, names: Vec<String>) -> Result<(PathBuf, P
     }
     let failed = |what: &Path, why: String| format!("cannot make {}: {why}", what.display());
     let (certificate_pem, key_pem) = make(names).map_err(|e| failed(&certificate, e.to_string()))?;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)
-        .map_err(|e| failed(directory, e.to_string()))?;
+    make_directory(directory).map_err(|e| failed(directory, e.to_string()))?;
     // The key first: a certificate without its key is made anew by the next start, and so is a key without certificate.
     place(&key, key_pem.as_bytes(), 0o600).map_err(|e| failed(&key, e.to_string()))?;
     place(&certificate, certificate_pem.as_bytes(), 0o644)
@@ -73,8 +81,10 @@ mod tests {
     #[test]
     fn the_pair_is_made_once_and_its_key_is_the_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let pki = directory.path().join("pki");
+        let pki = directory.path().join("root/pki");
         let (certificate, key) = ensure(&pki, vec!["node-1".into(), "192.0.2.1".into()]).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&pki), mode(pki.parent().unwrap())), (0o700, 0o755));
         assert_eq!(certificate, pki.join("kubelet.crt"));
         assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
         let first = fs::read(&certificate).unwrap();

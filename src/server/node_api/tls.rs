@@ -18,8 +18,8 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConf
 
 use super::ciphers;
 
-/// Files are looked at when somebody connects, but not more often than this.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Files are checked when somebody connects, but not more often than this.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// No certificate file is larger; a mistaken path may lead to anything.
 const LARGEST_FILE: u64 = 1 << 20;
 
@@ -31,21 +31,23 @@ pub(super) struct TlsSettings {
     pub client_ca: Option<PathBuf>,
     pub provider: Arc<CryptoProvider>,
     pub versions: Vec<&'static rustls::SupportedProtocolVersion>,
+    /// How often at most the files are checked for a change.
+    pub check_every: Duration,
 }
 
 pub(super) struct Tls {
     settings: TlsSettings,
-    state: Mutex<State>,
+    state: Mutex<TlsState>,
 }
 
-struct State {
-    loaded: Arc<Loaded>,
-    looked: Instant,
-    /// How the files looked that `loaded` was made of, or that could not be used.
+struct TlsState {
+    loaded: Arc<LoadedTls>,
+    checked_at: Instant,
+    /// The state of the files that `loaded` was made of, or that could not be used.
     seen: Vec<Option<(SystemTime, u64)>>,
 }
 
-pub(super) struct Loaded {
+pub(super) struct LoadedTls {
     pub server: Arc<ServerConfig>,
     /// Holds a caller's certificate against the client authority.
     pub clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -65,6 +67,7 @@ impl TlsSettings {
             client_ca: client_ca.map(Into::into),
             provider: Arc::new(provider),
             versions,
+            check_every: CHECK_EVERY,
         })
     }
 
@@ -75,15 +78,15 @@ impl TlsSettings {
             .map(PathBuf::as_path)
     }
 
-    fn look(&self) -> Vec<Option<(SystemTime, u64)>> {
-        let look = |path: &Path| {
+    fn stamps(&self) -> Vec<Option<(SystemTime, u64)>> {
+        let stamp = |path: &Path| {
             let found = fs::metadata(path).ok()?;
             Some((found.modified().ok()?, found.len()))
         };
-        self.files().map(look).collect()
+        self.files().map(stamp).collect()
     }
 
-    fn load(&self) -> Result<Loaded, String> {
+    fn load(&self) -> Result<LoadedTls, String> {
         let certificates = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
             .map_err(|e| format!("{} holds no private key: {e}", self.key.display()))?;
@@ -108,7 +111,7 @@ impl TlsSettings {
         // Nothing is kept of a connection that ended; the few clients there are stay connected.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Ok(Loaded { server: Arc::new(server), clients })
+        Ok(LoadedTls { server: Arc::new(server), clients })
     }
 
     fn client_verifier(&self, path: &Path) -> Result<Arc<dyn ClientCertVerifier>, String> {
@@ -126,28 +129,28 @@ impl TlsSettings {
 
 impl Tls {
     pub fn open(settings: TlsSettings) -> Result<Self, String> {
-        let seen = settings.look();
+        let seen = settings.stamps();
         let loaded = Arc::new(settings.load()?);
-        Ok(Self { settings, state: Mutex::new(State { loaded, looked: Instant::now(), seen }) })
+        Ok(Self { settings, state: Mutex::new(TlsState { loaded, checked_at: Instant::now(), seen }) })
     }
 
     /// What is in the files now. While they cannot be used, what was in them before.
-    pub async fn current(self: &Arc<Self>) -> Arc<Loaded> {
+    pub async fn current(self: &Arc<Self>) -> Arc<LoadedTls> {
         {
             let mut state = self.lock();
-            if state.looked.elapsed() < LOOK_EVERY {
+            if state.checked_at.elapsed() < self.settings.check_every {
                 return state.loaded.clone();
             }
-            state.looked = Instant::now();
+            state.checked_at = Instant::now();
         }
         let this = self.clone();
         // Reading files blocks; a hung disk must not hold up more than this one connection.
-        let _ = tokio::task::spawn_blocking(move || this.look_again()).await;
+        let _ = tokio::task::spawn_blocking(move || this.reload_if_changed()).await;
         self.lock().loaded.clone()
     }
 
-    fn look_again(&self) {
-        let now = self.settings.look();
+    fn reload_if_changed(&self) {
+        let now = self.settings.stamps();
         if self.lock().seen == now {
             return;
         }
@@ -159,7 +162,7 @@ impl Tls {
                 tracing::info!(certificate = %self.settings.certificate.display(), "certificates of the node's API read again");
                 state.loaded = Arc::new(loaded);
             }
-            // Perhaps half of a rotation; the next change is looked at again.
+            // Perhaps half of a rotation; the next change is read again.
             Err(error) => tracing::warn!(
                 error,
                 "the certificates of the node's API changed to something that cannot be used; the old ones stay"
@@ -167,7 +170,7 @@ impl Tls {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TlsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

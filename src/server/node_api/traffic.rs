@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use keelson_core::metrics::{Kind, LabelledCounter, LabelledHistogram, Text};
+use keelson_kit::metrics::{Kind, LabelledCounter, LabelledHistogram, Text};
 
 const BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -56,7 +56,7 @@ pub(super) fn answered(method: &str, path: &str, status: StatusCode, took: Durat
     TOOK.observe(what, took.as_secs_f64());
 }
 
-/// One of a few words, so that nobody can make the table grow.
+/// One of a few values, so that nobody can make the table grow.
 fn kind(path: &str) -> (&'static str, bool) {
     const KNOWN: [(&str, bool); 15] = [
         ("metrics/resource", false),

@@ -18,13 +18,13 @@ use super::{LIMIT, POD};
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &Node, protocol: &str, kubectl: &Kubectl) {
     let dir = suite.dir().to_owned();
     let named = |case: &str| format!("{case}, over {protocol}");
-    suite.case(&named("exec tells its output, errors and exit code"), LIMIT, exec(kubectl)).await;
+    suite.case(&named("exec returns output, errors and exit code"), LIMIT, exec(kubectl)).await;
     suite.case(&named("exec reads its input to the end"), LIMIT, input(kubectl)).await;
     suite.case(&named("exec on a terminal follows its size"), LIMIT, terminal(kubectl)).await;
     let name = format!("attached-{}", protocol.to_lowercase());
     suite
         .case(
-            &named("attach speaks with a container until that exits"),
+            &named("attach is connected with a container until that exits"),
             LIMIT,
             attach(cluster, node, kubectl, &name),
         )

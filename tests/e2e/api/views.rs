@@ -1,4 +1,4 @@
-//! What the node tells about itself: pods, configuration, health, its own logs.
+//! What the node reports about itself: pods, configuration, health, its own logs.
 
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cluster::{Cluster, Node};
@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::{LIMIT, POD};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &Node) {
-    suite.case("the node tells its port, pods, configuration and health", LIMIT, views(cluster, node)).await;
+    suite
+        .case("the node reports its port, pods, configuration and health", LIMIT, views(cluster, node))
+        .await;
     suite.case("the machine's logs are shown and nothing outside of them", LIMIT, logs(cluster)).await;
 }
 
@@ -18,9 +20,9 @@ async fn raw(cluster: &Cluster, path: &str) -> Result<String> {
 
 async fn views(cluster: &Cluster, node: &Node) -> Result<()> {
     let object = cluster.node_object("node").await?;
-    let told =
+    let port =
         object.status.and_then(|s| s.daemon_endpoints).and_then(|e| e.kubelet_endpoint).map(|e| e.port);
-    ensure!(told == Some(node.agent.api_port()?.into()), "the node tells port {told:?}");
+    ensure!(port == Some(node.agent.api_port()?.into()), "the node reports port {port:?}");
 
     let pods: Value = serde_json::from_str(&raw(cluster, "/pods").await?)?;
     ensure!(pods["kind"] == "PodList" && pods["apiVersion"] == "v1", "{pods}");

@@ -13,7 +13,7 @@ use super::LIMIT;
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node, registry: &Registry) {
     suite.case("an image is pulled from a registry", LIMIT * 2, pulled(cluster, node, registry)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
         .case(
             "Always asks the registry each time, IfNotPresent does not",
@@ -21,17 +21,17 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node, registry
             policies(cluster, node, registry),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("Never fails without asking", LIMIT * 2, never(cluster, node, registry)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     let case =
         "an image that is not there is backed off from, others are untouched, and it starts when it comes";
     suite.case(case, LIMIT * 2, appears_later(cluster, node, registry)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a name that is no name is said to be none", LIMIT * 2, bad_name(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a changed image restarts that one container", LIMIT * 2, changed(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
 fn with_image(name: &str, image: &str, policy: &str) -> Value {
@@ -149,7 +149,7 @@ async fn changed(cluster: &Cluster, node: &Node) -> Result<()> {
     cluster.kubectl.run(&["set", "image", "pod/changed", &format!("b={BUSYBOX_NEXT}")]).await?;
     let restarted =
         pods.wait("changed", "b was restarted", LIMIT, |p| is_ready(p) && restarts(p, "b") == 1).await?;
-    // One image may have many names, of which the runtime tells any; what it is made of tells it from the other.
+    // One image may have many names, of which the runtime reports any; its layers distinguish it from the other.
     let states = restarted.status.and_then(|s| s.container_statuses).unwrap_or_default();
     ensure!(states[0].image_id != states[1].image_id, "both run {}", states[0].image_id);
     let after = node.runtime.containers_of("changed").await?;

@@ -11,17 +11,17 @@ use super::{LIMIT, exec};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("readiness by http, exec and tcp comes and goes", LIMIT * 2, readiness(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a container whose liveness fails is restarted", LIMIT * 2, liveness(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("startup holds the others back", LIMIT * 2, startup(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("postStart is done before Ready, preStop before TERM", LIMIT * 2, hooks(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a failed postStart ends its container", LIMIT * 2, failed_hook(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a hook that never ends is ended with the pod", LIMIT * 2, endless_hook(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
 fn every_second(mut probe: Value) -> Value {
@@ -56,7 +56,7 @@ async fn readiness(cluster: &Cluster, node: &Node) -> Result<()> {
     let ready: Vec<bool> = states.iter().map(|c| c.ready).collect();
     ensure!(states.iter().all(|c| c.restart_count == 0), "readiness restarted a container");
     ensure!(ready.iter().filter(|r| !**r).count() == 1, "ready are {ready:?}");
-    until_true("Unhealthy is told", LIMIT, async || {
+    until_true("Unhealthy is reported", LIMIT, async || {
         Ok(pods.event_reasons("readiness").await?.iter().any(|r| r == "Unhealthy"))
     })
     .await?;
@@ -131,7 +131,7 @@ async fn failed_hook(cluster: &Cluster, node: &Node) -> Result<()> {
         matches!(keelson_tests::pods::phase(p).as_str(), "Failed" | "Succeeded")
     })
     .await?;
-    until_true("FailedPostStartHook is told", LIMIT, async || {
+    until_true("FailedPostStartHook is reported", LIMIT, async || {
         Ok(pods.event_reasons("failed-hook").await?.iter().any(|r| r == "FailedPostStartHook"))
     })
     .await?;

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use keelson_tests::cluster::{Cluster, Node};
+use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
 use keelson_tests::leftovers;
-use keelson_tests::pods::{condition, is_ready, pod, restarts, shell, sleeper};
+use keelson_tests::pods::{SLEEP, condition, is_ready, phase, pod, restarts, shell, sleeper};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use serde_json::json;
 
-use super::LIMIT;
+use super::{LIMIT, exec};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
@@ -20,7 +22,23 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             crash_loop(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
+    suite
+        .case(
+            "what the agent itself has ended runs again, whatever it exited with",
+            LIMIT * 2,
+            ended_by_the_agent(cluster, node),
+        )
+        .await;
+    cluster.reset(suite, node).await;
+    suite
+        .case(
+            "a running init container is not ended by a new image, and guests do not wait for it",
+            LIMIT * 2,
+            stuck_in_init(cluster, node),
+        )
+        .await;
+    cluster.reset(suite, node).await;
     suite
         .case(
             "an init container that fails is tried again and holds the rest back",
@@ -28,7 +46,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             failing_init(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
         .case(
             "a job's pod succeeds and keeps its status until it is deleted",
@@ -36,13 +54,84 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             completed(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
-    suite.case("the last words of a container are kept", LIMIT * 2, last_words(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
+    suite
+        .case("the termination message of a container is kept", LIMIT * 2, termination_message(cluster, node))
+        .await;
+    cluster.reset(suite, node).await;
     suite
         .case("a deleted pod does not wait for its back-off", LIMIT * 2, deleted_in_back_off(cluster, node))
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
+}
+
+/// A probe or a new image ends a container that then exits with 0, which its policy alone would take for the end.
+async fn ended_by_the_agent(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut unhealthy = shell("main", &format!("touch /tmp/alive; {SLEEP}"));
+    unhealthy["livenessProbe"] =
+        json!({"exec": {"command": ["test", "-e", "/tmp/alive"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let mut by_probe = pod("by-probe", node.agent.node(), json!([unhealthy]));
+    by_probe["spec"]["restartPolicy"] = json!("OnFailure");
+    let mut by_image = pod("by-image", node.agent.node(), json!([sleeper("main")]));
+    by_image["spec"]["restartPolicy"] = json!("Never");
+    pods.create(by_probe).await?;
+    pods.create(by_image).await?;
+    pods.wait_ready("by-probe", LIMIT).await?;
+    pods.wait_ready("by-image", LIMIT).await?;
+    exec(node, "by-probe", "main", "rm /tmp/alive").await?;
+    cluster.kubectl.run(&["set", "image", "pod/by-image", &format!("main={BUSYBOX_NEXT}")]).await?;
+    for name in ["by-probe", "by-image"] {
+        let again = pods.wait(name, "it runs again, or has ended", LIMIT, |p| {
+            (is_ready(p) && restarts(p, "main") == 1) || matches!(phase(p).as_str(), "Succeeded" | "Failed")
+        });
+        let again = again.await?;
+        ensure!(phase(&again) == "Running", "{name} is {}", phase(&again));
+        pods.delete(name, LIMIT).await?;
+    }
+    Ok(())
+}
+
+/// An init container that runs is let run to its end; a guest may look at a pod that is stuck in it.
+async fn stuck_in_init(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut stuck = pod("stuck", node.agent.node(), json!([sleeper("main")]));
+    let line = "trap 'exit 3' TERM; while [ ! -e /tmp/go ]; do sleep 1 & wait $!; done";
+    stuck["spec"]["initContainers"] = json!([shell("init", line)]);
+    pods.create(stuck).await?;
+    let runs = pods.wait("stuck", "its init container runs", LIMIT, |p| runs(p, "init"));
+    runs.await?;
+    cluster.kubectl.run(&["set", "image", "pod/stuck", &format!("init={BUSYBOX_NEXT}")]).await?;
+    for (name, target) in [("guest", "init"), ("lost", "main")] {
+        let (name, target) = (format!("--container={name}"), format!("--target={target}"));
+        let image = format!("--image={BUSYBOX}");
+        let debug =
+            ["debug", "stuck", &image, "--image-pull-policy=Never", "--profile=general", &name, &target];
+        cluster.kubectl.run(&[&debug[..], &["--", "sh", "-c", SLEEP]].concat()).await?;
+    }
+    pods.wait("stuck", "the guest runs", LIMIT, |p| runs_as(p, "guest", |s| s.running.is_some())).await?;
+    let lost = pods.wait("stuck", "the other one finds no target", LIMIT, |p| {
+        runs_as(p, "lost", |s| {
+            let reason = s.waiting.as_ref().and_then(|w| w.reason.as_deref());
+            reason == Some("CreateContainerConfigError")
+        })
+    });
+    lost.await?;
+    exec(node, "stuck", "init", "touch /tmp/go").await?;
+    let ready = pods.wait_ready("stuck", LIMIT).await?;
+    let inits = ready.status.and_then(|s| s.init_container_statuses).unwrap_or_default();
+    ensure!(inits[0].restart_count == 0, "the init container was ended for its new image");
+    pods.delete("stuck", LIMIT).await
+}
+
+fn runs(pod: &Pod, container: &str) -> bool {
+    runs_as(pod, container, |s| s.running.is_some())
+}
+
+fn runs_as(pod: &Pod, container: &str, is: impl Fn(&ContainerState) -> bool) -> bool {
+    let lists = pod.status.iter().flat_map(|s| [&s.init_container_statuses, &s.ephemeral_container_statuses]);
+    let mut found = lists.flatten().flatten().filter(|c| c.name == container);
+    found.any(|c| c.state.as_ref().is_some_and(&is))
 }
 
 async fn crash_loop(cluster: &Cluster, node: &Node) -> Result<()> {
@@ -52,7 +141,7 @@ async fn crash_loop(cluster: &Cluster, node: &Node) -> Result<()> {
     let count = restarts(&waiting, "bad");
     ensure!((1..=3).contains(&count), "{count} restarts before the back-off");
     ensure!(restarts(&waiting, "good") == 0);
-    until_true("BackOff is told", LIMIT, async || {
+    until_true("BackOff is reported", LIMIT, async || {
         Ok(pods.event_reasons("crash").await?.iter().any(|r| r == "BackOff"))
     })
     .await?;
@@ -104,28 +193,28 @@ async fn completed(cluster: &Cluster, node: &mut Node) -> Result<()> {
     pods.create(running).await?;
     pods.wait_ready("after", LIMIT).await?;
     let after = pods.get("job").await?;
-    ensure!(keelson_tests::pods::phase(&after) == "Succeeded", "after a restart the phase is another");
+    ensure!(phase(&after) == "Succeeded", "after a restart the phase is another");
     ensure!(node.runtime.containers_of("job").await?.iter().all(|c| c.attempt == 0), "the job was run again");
     pods.delete("job", LIMIT).await?;
     pods.delete("after", LIMIT).await?;
     leftovers::wait_clean(node, Duration::from_secs(20)).await
 }
 
-async fn last_words(cluster: &Cluster, node: &Node) -> Result<()> {
+async fn termination_message(cluster: &Cluster, node: &Node) -> Result<()> {
     let pods = cluster.pods();
     let by_file = shell("file", "echo -n 'the disk was full' >/dev/termination-log; exit 1");
     let mut by_log = shell("log", "echo 'and out it went'; exit 1");
     by_log["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
-    let mut both = pod("words", node.agent.node(), json!([by_file, by_log]));
+    let mut both = pod("messages", node.agent.node(), json!([by_file, by_log]));
     both["spec"]["restartPolicy"] = json!("Never");
     pods.create(both).await?;
-    let failed = pods.wait_phase("words", "Failed", LIMIT).await?;
+    let failed = pods.wait_phase("messages", "Failed", LIMIT).await?;
     let states = failed.status.and_then(|s| s.container_statuses).unwrap_or_default();
-    let words: Vec<String> =
+    let messages: Vec<String> =
         states.iter().filter_map(|c| c.state.as_ref()?.terminated.as_ref()?.message.clone()).collect();
-    ensure!(words.iter().any(|w| w == "the disk was full"), "the messages are {words:?}");
-    ensure!(words.iter().any(|w| w.contains("and out it went")), "the messages are {words:?}");
-    pods.delete("words", LIMIT).await
+    ensure!(messages.iter().any(|w| w == "the disk was full"), "the messages are {messages:?}");
+    ensure!(messages.iter().any(|w| w.contains("and out it went")), "the messages are {messages:?}");
+    pods.delete("messages", LIMIT).await
 }
 
 async fn deleted_in_back_off(cluster: &Cluster, node: &Node) -> Result<()> {

@@ -14,9 +14,9 @@ use super::{LIMIT, exec};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("every pod gets a token that the apiserver takes", LIMIT * 2, token(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("environment from all its sources", LIMIT * 2, environment(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
         .case(
             "files of configMap, secret and downward API follow their objects",
@@ -24,13 +24,14 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             updates(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("a missing secret is waited for", LIMIT * 2, missing(cluster, node)).await;
-    cluster.reset(node).await;
-    suite.case("emptyDir is shared and goes, hostPath stays", LIMIT * 2, directories(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
+    let case = "emptyDir is shared, stays as its pod has made it and goes, hostPath stays";
+    suite.case(case, LIMIT * 2, directories(cluster, node)).await;
+    cluster.reset(suite, node).await;
     suite.case("a volume that cannot be had is said to be so", LIMIT * 2, refused(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
 async fn token(cluster: &Cluster, node: &Node) -> Result<()> {
@@ -173,7 +174,7 @@ async fn missing(cluster: &Cluster, node: &Node) -> Result<()> {
     let message =
         states[0].state.as_ref().and_then(|s| s.waiting.as_ref()?.message.clone()).unwrap_or_default();
     ensure!(message.contains("late"), "the message is {message:?}");
-    until_true("FailedMount is told", LIMIT, async || {
+    until_true("FailedMount is reported", LIMIT, async || {
         Ok(pods.event_reasons("by-file").await?.iter().any(|r| r == "FailedMount"))
     })
     .await?;
@@ -186,19 +187,33 @@ async fn missing(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.delete("by-file", LIMIT).await
 }
 
-async fn directories(cluster: &Cluster, node: &Node) -> Result<()> {
+async fn directories(cluster: &Cluster, node: &mut Node) -> Result<()> {
     let host = node.agent.root_dir().join("kept-on-host");
     let mount = json!([{"name": "shared", "mountPath": "/shared"}, {"name": "host", "mountPath": "/host"},
                        {"name": "memory", "mountPath": "/memory"}]);
     let mut writer = shell(
         "writer",
-        &format!("echo hello >/shared/word; echo kept >/host/word; {}", keelson_tests::pods::SLEEP),
+        &format!(
+            "echo hello >/shared/word; echo kept >/host/word; chmod 700 /own; {}",
+            keelson_tests::pods::SLEEP
+        ),
     );
     writer["volumeMounts"] = mount.clone();
+    let more = json!([{"name": "own", "mountPath": "/own"}, {"name": "notes", "mountPath": "/notes"}]);
+    writer["volumeMounts"]
+        .as_array_mut()
+        .into_iter()
+        .for_each(|m| m.extend(more.as_array().cloned().unwrap_or_default()));
+    // Not root, in a part of the volume that nobody has made.
+    let mut user = shell("user", &format!("echo mine >/part/word; {}", keelson_tests::pods::SLEEP));
+    user["securityContext"] = json!({"runAsUser": 1000});
+    user["volumeMounts"] = json!([{"name": "shared", "mountPath": "/part", "subPath": "made/on/demand"}]);
     let mut reader = sleeper("reader");
     reader["volumeMounts"] = mount;
-    let mut two = pod("dirs", node.agent.node(), json!([writer, reader]));
+    let mut two = pod("dirs", node.agent.node(), json!([writer, reader, user]));
     two["spec"]["volumes"] = json!([
+        {"name": "own", "emptyDir": {}},
+        {"name": "notes", "downwardAPI": {"items": [{"path": "all", "fieldRef": {"fieldPath": "metadata.annotations"}}]}},
         {"name": "shared", "emptyDir": {}},
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         {"name": "host", "hostPath": {"path": host, "type": "DirectoryOrCreate"}},
@@ -210,6 +225,20 @@ async fn directories(cluster: &Cluster, node: &Node) -> Result<()> {
         Ok(exec(node, "dirs", "reader", "cat /shared/word").await? == "hello\n")
     })
     .await?;
+    until_true("a user writes into a part of it", LIMIT, async || {
+        Ok(exec(node, "dirs", "reader", "cat /shared/made/on/demand/word").await? == "mine\n")
+    })
+    .await?;
+    // An agent that starts prepares every volume again; that it has shows where an annotation appears.
+    node.agent.kill()?;
+    node.agent.restart().await?;
+    cluster.kubectl.run(&["annotate", "pod", "dirs", "seen=again"]).await?;
+    until_true("the volumes are prepared again", LIMIT, async || {
+        Ok(exec(node, "dirs", "writer", "cat /notes/all").await?.contains("seen=\"again\""))
+    })
+    .await?;
+    let mode = exec(node, "dirs", "writer", "stat -c %a /own").await?;
+    ensure!(mode == "700\n", "the pod had made it 700, it is {mode:?}");
     let kind = exec(node, "dirs", "reader", "grep ' /memory ' /proc/mounts").await?;
     ensure!(kind.contains("tmpfs"), "the memory volume is {kind:?}");
     pods.delete("dirs", LIMIT).await?;
@@ -233,7 +262,7 @@ async fn refused(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.create(pod("bystander", node.agent.node(), json!([sleeper("main")]))).await?;
     pods.wait_ready("bystander", LIMIT).await?;
     for name in ["absent", "git"] {
-        until_true("FailedMount is told", LIMIT, async || {
+        until_true("FailedMount is reported", LIMIT, async || {
             Ok(pods.event_reasons(name).await?.iter().any(|r| r == "FailedMount"))
         })
         .await?;

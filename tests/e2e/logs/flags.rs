@@ -12,17 +12,21 @@ use super::LIMIT;
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("logs: every flag shows what it says", LIMIT, every_flag(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("logs: every flag for several pods at once", LIMIT, several(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
         .case("logs: a follower sees a line when it is written, and the end", LIMIT, follow(cluster, node))
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
-        .case("logs: what cannot be shown is said in the kubelet's words", LIMIT, refusals(cluster, node))
+        .case(
+            "logs: what cannot be shown is refused with the kubelet's messages",
+            LIMIT,
+            refusals(cluster, node),
+        )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
 async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
@@ -134,8 +138,12 @@ async fn several(cluster: &Cluster, node: &Node) -> Result<()> {
     ] {
         let out = kubectl.command()?.arg("logs").args(args).output().await?;
         let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-        let told = expected.lines().all(|line| said.contains(line));
-        ensure!(out.status.success() == succeeds && told, "kubectl logs {args:?}: {}, {said}", out.status);
+        let complete = expected.lines().all(|line| said.contains(line));
+        ensure!(
+            out.status.success() == succeeds && complete,
+            "kubectl logs {args:?}: {}, {said}",
+            out.status
+        );
     }
     kubectl.run(&["delete", "service", "many"]).await?;
     for name in names {

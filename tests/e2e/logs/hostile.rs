@@ -22,9 +22,9 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             bytes(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("logs: a link in a log's place shows nothing", LIMIT, link(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite
         .case(
             &format!("logs: an entry of {} MiB costs the agent little memory", entry_mib()),
@@ -32,7 +32,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
             huge(cluster, node),
         )
         .await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
 async fn bytes(cluster: &Cluster, node: &Node) -> Result<()> {

@@ -27,15 +27,15 @@ pub fn max_size(lines: u64) -> String {
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node, lines: u64) {
     let name = format!("logs: {lines} lines at full speed through our rotations, two followers");
     suite.case(&name, Duration::from_secs(240), full_speed(cluster, node, lines)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     let name = "logs: somebody else rotates, by renaming and by emptying";
     suite.case(name, LIMIT * 2, foreign(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
     suite.case("logs: a rotation that was cut off is made good", LIMIT, cut_off(cluster, node)).await;
-    cluster.reset(node).await;
+    cluster.reset(suite, node).await;
 }
 
-/// Writes numbered lines in so many parts, each once it is told to, and ends.
+/// Writes numbered lines in so many parts, each on request, and ends.
 fn writer(name: &str, node: &Node, lines: u64, parts: u64, go: &std::path::Path) -> Value {
     let text = "0123456789".repeat(5);
     let count = format!("BEGIN {{ for (i = a + 1; i <= b; i++) print i, \"{text}\" }}");

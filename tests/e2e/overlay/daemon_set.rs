@@ -38,14 +38,14 @@ pub async fn runs(cluster: &Cluster, node: &Node, dir: &Path) -> Result<()> {
     until_true("the Node says that the overlay is well", LIMIT, async || {
         let status = cluster.node_object("node").await?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
-        let told = conditions.iter().find(|c| c.type_ == "OverlayHealthy").context("it says nothing")?;
-        ensure!(told.status == "True", "it says {:?}", told.message);
+        let healthy = conditions.iter().find(|c| c.type_ == "OverlayHealthy").context("no such condition")?;
+        ensure!(healthy.status == "True", "its message is {:?}", healthy.message);
         Ok(true)
     })
     .await?;
     let socket = dir.join("run/keelson/overlay.sock").display().to_string();
-    let told = output(built::agent()?, &["overlay", "--socket", &socket, "status"]).await?;
-    ensure!(told.contains(&format!("this host   {range}")), "{told}");
+    let status = output(built::agent()?, &["overlay", "--socket", &socket, "status"]).await?;
+    ensure!(status.contains(&format!("this host   {range}")), "{status}");
     cluster.kubectl.run(&["delete", "namespace", "keelson-overlay", "--timeout=40s"]).await?;
     output("ip", &["link", "show", "flannel.1"]).await.context("the network goes on without the pod")?;
     Ok(())

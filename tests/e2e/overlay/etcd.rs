@@ -110,9 +110,9 @@ pub async fn reconfigured(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     trio.start(&flags).await?;
     all_reach_all(&trio.pods).await?;
     let limit = Duration::from_secs(20);
-    let says = async |trio: &Trio, words: &'static str| {
-        until_true(&format!("the first host says {words:?}"), limit, async || {
-            Ok(trio.hosts[0].status().await?["problems"].to_string().contains(words))
+    let says = async |trio: &Trio, text: &'static str| {
+        until_true(&format!("the first host says {text:?}"), limit, async || {
+            Ok(trio.hosts[0].status().await?["problems"].to_string().contains(text))
         })
         .await
     };

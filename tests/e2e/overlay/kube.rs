@@ -124,7 +124,7 @@ pub async fn leases(access: &Access, trio: &mut Trio) -> Result<()> {
         ensure!(found.is_some_and(|v| v == value), "{name} is {found:?}");
     }
     bad_nodes(access).await?;
-    until_true("the bad nodes are told of", SOON, async || {
+    until_true("the bad nodes are reported", SOON, async || {
         let status = trio.hosts[0].status().await?.to_string();
         Ok(["bad-address", "bad-mac", "bad-twin", "bad-data"].iter().all(|bad| status.contains(bad)))
     })
@@ -139,8 +139,8 @@ pub async fn leases(access: &Access, trio: &mut Trio) -> Result<()> {
     until_true("the Node says so too", SOON, async || {
         let conditions =
             access.nodes().get("h1").await?.status.and_then(|s| s.conditions).unwrap_or_default();
-        let told = conditions.iter().find(|c| c.type_ == "OverlayHealthy");
-        Ok(told.is_some_and(|c| {
+        let healthy = conditions.iter().find(|c| c.type_ == "OverlayHealthy");
+        Ok(healthy.is_some_and(|c| {
             c.status == "False" && c.message.as_ref().is_some_and(|m| m.contains("left out"))
         }))
     })
@@ -175,15 +175,15 @@ pub async fn moves(access: &Access, trio: &mut Trio) -> Result<()> {
         ] {
             trio.hosts[2].ip(&line).await?;
         }
-        until_true("the Node tells the new address", SOON, async || {
+        until_true("the Node has the new address", SOON, async || {
             let notes = access.nodes().get("h3").await?.metadata.annotations.unwrap_or_default();
-            let told = notes.get("flannel.alpha.coreos.com/public-ip");
-            Ok(told.is_some_and(|told| *told == format!("198.51.100.{to}")))
+            let published = notes.get("flannel.alpha.coreos.com/public-ip");
+            Ok(published.is_some_and(|ip| *ip == format!("198.51.100.{to}")))
         })
         .await?;
         all_reach_all(&trio.pods).await.with_context(|| format!("after it moved to {to}"))?;
     }
-    // The network configuration's file changes: the host says so, at the next look at the latest.
+    // The network configuration's file changes: the host says so, at the next reconcile at the latest.
     let conf = trio.hosts[0].dir.join("net-conf.json");
     std::fs::write(&conf, std::fs::read_to_string(&conf)?.replace("vxlan", "host-gw"))?;
     trio.hosts[0].ip("route del 10.244.2.0/24").await?;

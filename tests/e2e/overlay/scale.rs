@@ -45,7 +45,7 @@ pub async fn flat(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {
     join(etcd, backend, FEW..MANY).await?;
     peers(host, MANY).await?;
     let many = change(etcd, host, backend, 1).await?;
-    let look = look(host, backend).await?;
+    let full = full_reconcile(host, backend).await?;
     // Killed and started again with all of them.
     let rss = resident(host, "VmRSS")?;
     host.kill_overlay()?;
@@ -54,7 +54,7 @@ pub async fn flat(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {
     peers(host, MANY).await?;
     println!(
         "  {backend}: a change costs {:.2} ms of CPU, {} messages, {} bytes with {FEW} peers; {:.2} ms, {}, {} \
-         with {MANY}; a look at everything {look:.1} ms; RSS with {MANY} {:.1} MiB, after a start with them {:.1} (peak {:.1}, anonymous {:.1})",
+         with {MANY}; a full reconcile {full:.1} ms; RSS with {MANY} {:.1} MiB, after a start with them {:.1} (peak {:.1}, anonymous {:.1})",
         few.milliseconds,
         few.requests,
         few.bytes,
@@ -99,7 +99,7 @@ async fn peers(host: &Host, count: usize) -> Result<()> {
 }
 
 /// Moves some peers to another address, one at a time: first counted one by one, then timed together. What lies in the
-/// middle is told, because a look at everything may fall among them, such as the one that follows a crowd of newcomers.
+/// middle is reported, because a full reconcile may fall among them, such as the one that follows a crowd of newcomers.
 async fn change(etcd: &Etcd, host: &Host, backend: &str, turn: usize) -> Result<Cost> {
     let mut numbers = 0..;
     let mut next = async || -> Result<()> {
@@ -140,13 +140,13 @@ fn follows(host: &Host) -> usize {
     host.log().matches("the network follows its leases").count()
 }
 
-/// Has the daemon look at everything, by breaking something; its CPU time in milliseconds.
-async fn look(host: &Host, backend: &str) -> Result<f64> {
-    let looks = || host.log().matches("put right what somebody changed").count();
-    let (before, cpu) = (looks(), cpu_ms(host)?);
+/// Has the daemon reconcile everything, by breaking something; its CPU time in milliseconds.
+async fn full_reconcile(host: &Host, backend: &str) -> Result<f64> {
+    let repairs = || host.log().matches("put right what somebody changed").count();
+    let (before, cpu) = (repairs(), cpu_ms(host)?);
     let victim = if backend == "udp" { "10.64.0.0/10" } else { "10.66.7.0/24" };
     host.ip(&format!("route del {victim}")).await?;
-    until_true("the route is back", SOON, async || Ok(looks() > before)).await?;
+    until_true("the route is back", SOON, async || Ok(repairs() > before)).await?;
     Ok(cpu_ms(host)? - cpu)
 }
 

@@ -15,7 +15,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use super::Trio;
 
 const SOON: Duration = Duration::from_secs(20);
-const PASSWORD: &str = "not to be told";
+const PASSWORD: &str = "not to be shown";
 
 struct Secure {
     _daemon: Daemon,
@@ -109,7 +109,7 @@ pub async fn certificates_and_users(dir: &Path, trio: &mut Trio) -> Result<()> {
     }
     // Without a user it says so, and goes on with what it knew.
     trio.hosts[0].start_overlay(&borrowed(&by_certificate))?;
-    until_true("the host tells that it may not", SOON, async || {
+    until_true("the host reports that it may not", SOON, async || {
         Ok(trio.hosts[0].status().await?["problems"].to_string().contains("permission denied"))
     })
     .await?;
@@ -117,7 +117,7 @@ pub async fn certificates_and_users(dir: &Path, trio: &mut Trio) -> Result<()> {
     let user = ["--etcd-username", "overlay", "--etcd-password", PASSWORD].map(str::to_owned);
     let by_password = [by_certificate, user.to_vec()].concat();
     trio.start_again(&borrowed(&by_password)).await.context("by password")?;
-    until_true("the hosts hear etcd", SOON, async || Ok(trio.hosts[0].status().await?["heard"] == true))
+    until_true("the hosts reach etcd", SOON, async || Ok(trio.hosts[0].status().await?["heard"] == true))
         .await?;
     all_reach_all(&trio.pods).await.context("by password")?;
     ensure!(!trio.hosts[0].log().contains(PASSWORD), "the password stands in the log");

@@ -71,7 +71,7 @@ pub async fn killed(etcd: &Etcd, trio: &mut Trio, backend: &str) -> Result<()> {
 
 const PING_EVERY: Duration = Duration::from_millis(10);
 
-/// Pings until it is told to stop, and where it writes.
+/// Pings until it is stopped, and where it writes.
 fn pinging(netns: &str, to: &str, log: &Path) -> Result<(Daemon, PathBuf)> {
     let _ = std::fs::remove_file(log);
     let every = PING_EVERY.as_secs_f32().to_string();

@@ -1,4 +1,4 @@
-//! What is wrong between hosts is told in words, and strangers are not heard.
+//! What is wrong between hosts is reported, and packets of strangers are dropped.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ async fn peer(host: &Host, public: &str) -> Result<Value> {
     peers.into_iter().find(|p| p["public"] == public).with_context(|| format!("no peer {public}"))
 }
 
-async fn says(host: &Host, public: &str, words: &str) -> Result<()> {
-    let what = format!("{} says of {public}: {words:?}", host.name);
+async fn says(host: &Host, public: &str, text: &str) -> Result<()> {
+    let what = format!("{} says of {public}: {text:?}", host.name);
     until_true(&what, SOON, async || {
         let peer = peer(host, public).await?;
-        ensure!(peer["problems"].to_string().contains(words), "it says {peer}");
+        ensure!(peer["problems"].to_string().contains(text), "it says {peer}");
         Ok(true)
     })
     .await
@@ -69,7 +69,7 @@ async fn filter(host: &Host, on: bool) -> Result<()> {
     Ok(())
 }
 
-pub async fn told(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
+pub async fn reported(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     fresh(etcd, trio, json!({"Type": "vxlan"})).await?;
     let second = "198.51.100.2";
     is_well(&trio.hosts[0], second).await?;
@@ -88,7 +88,7 @@ pub async fn told(etcd: &Etcd, trio: &mut Trio) -> Result<()> {
     filter(&trio.hosts[1], false).await?;
     is_well(&trio.hosts[0], second).await?;
 
-    // The way to the second host takes less than both hosts believe.
+    // The way to the second host takes less than both hosts assume.
     hosts::ip("link set w2 mtu 1400").await?;
     says(&trio.hosts[0], second, "is too small: pods may send 1450 bytes").await?;
     let found = peer(&trio.hosts[0], second).await?["mtu"].as_u64();
@@ -126,13 +126,13 @@ async fn strangers(trio: &Trio) -> Result<()> {
     // Nobody answers, and it is counted.
     let answered = keelson_tests::process::output("busybox", &["ping", "-c2", "-W1", &pod.to_string()]).await;
     hosts::ip("link del strange").await?;
-    ensure!(answered.is_err(), "a host without a lease was heard");
+    ensure!(answered.is_err(), "a host without a lease was answered");
     until_true("strangers are counted", SOON, async || Ok(counted("tunnel_from_stranger").await? > 0))
         .await?;
 
     trio.hosts[1].ip("addr add 10.5.250.7/32 dev lo").await?;
     let answered = trio.hosts[1].run(&format!("busybox ping -c2 -W1 -I 10.5.250.7 {pod}")).await;
-    ensure!(answered.is_err(), "a source of nobody's was heard");
+    ensure!(answered.is_err(), "a source of nobody's was answered");
     until_true("strange sources are counted", SOON, async || Ok(counted("tunnel_strange_source").await? > 0))
         .await?;
     trio.hosts[1].ip("addr del 10.5.250.7/32 dev lo").await.map(drop)

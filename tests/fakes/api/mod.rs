@@ -32,6 +32,8 @@ pub enum Fault {
     HalfLine,
     /// A watch that is accepted and never brings anything.
     Silent,
+    /// The request has no effect, and is never answered.
+    NoAnswer,
     /// The request takes effect, but the connection is closed instead of an answer.
     LostAnswer,
 }
@@ -73,6 +75,7 @@ pub(crate) struct Control {
     pub(crate) generation: u64,
     pub(crate) bookmarks: u64,
     pub(crate) bookmarks_sent: usize,
+    pub(crate) old_tokens: bool,
 }
 
 impl State {
@@ -173,7 +176,12 @@ impl FakeApi {
         self.state.store.lock().unwrap().list(resource, "").into_iter().cloned().collect()
     }
 
-    /// Forgets history: a watch from any earlier version is told 410 Gone.
+    /// From now on tokens are handed out with most of their life behind them, as a node sees it whose clock is ahead.
+    pub fn tokens_of_an_earlier_hour(&self) {
+        self.state.control.lock().unwrap().old_tokens = true;
+    }
+
+    /// Forgets history: a watch from any earlier version is answered 410 Gone.
     pub fn compact(&self) {
         self.state.store.lock().unwrap().compact();
     }
@@ -214,7 +222,7 @@ impl FakeApi {
         self.state.control.lock().unwrap().watching.iter().filter(|open| *open == resource).count()
     }
 
-    /// Returns when the condition holds; looks again whenever something happened here. A test that waits in vain is
+    /// Returns when the condition holds; checked again whenever something happened here. A test that waits in vain is
     /// ended by its own time limit.
     pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
         let mut ticks = self.state.ticks.subscribe();

@@ -70,6 +70,10 @@ async fn handle(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
             act(&state, &route, body, &query, strategic);
             Err(std::io::Error::other("as asked"))
         }
+        Some(Fault::NoAnswer) => {
+            state.tick();
+            std::future::pending().await
+        }
         fault if route.verb == "watch" => Ok(watch(state.clone(), route, query, fault)),
         _ => Ok(act(&state, &route, body, &query, strategic)),
     };
@@ -83,7 +87,7 @@ fn act(state: &State, route: &Route, body: Value, query: &str, strategic: bool) 
     let existing = store.get(resource, namespace, name).cloned();
     let not_found = || failure(404, "NotFound", &format!("{resource} \"{name}\" not found"));
     match (route.verb, route.subresource.as_str()) {
-        ("create", "token") => answer(201, token(body)),
+        ("create", "token") => answer(201, token(body, state.control.lock().unwrap().old_tokens)),
         ("get", _) => existing.map_or_else(not_found, |object| answer(200, object)),
         ("list", _) => {
             let selector = parameter(query, "fieldSelector").unwrap_or_default();
@@ -154,8 +158,12 @@ fn act(state: &State, route: &Route, body: Value, query: &str, strategic: bool) 
     }
 }
 
-fn token(mut request: Value) -> Value {
+/// `old`: it was issued long ago, and lasts as long from now on all the same.
+fn token(mut request: Value, old: bool) -> Value {
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
+    if old {
+        request["spec"]["expirationSeconds"] = json!(seconds * 10);
+    }
     let pod = request["spec"]["boundObjectRef"]["name"].as_str().unwrap_or_default().to_owned();
     request["status"] =
         json!({"token": format!("token-of-{pod}"), "expirationTimestamp": store::now(seconds)});

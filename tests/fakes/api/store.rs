@@ -10,7 +10,7 @@ pub(crate) struct Store {
     version: u64,
     objects: BTreeMap<Key, Value>,
     history: Vec<Change>,
-    /// A watch from before this version is told that it is gone.
+    /// A watch from before this version is answered that it is gone.
     oldest: u64,
     serial: u64,
 }

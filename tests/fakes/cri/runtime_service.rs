@@ -76,14 +76,22 @@ impl RuntimeService for Shared {
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        self.serve(Rpc::Status, |_, _| {
+        self.serve(Rpc::Status, |world, _| {
+            let handler = |(name, recursive_read_only_mounts): &(String, bool)| RuntimeHandler {
+                name: name.clone(),
+                features: Some(RuntimeHandlerFeatures {
+                    recursive_read_only_mounts: *recursive_read_only_mounts,
+                    ..Default::default()
+                }),
+            };
+            let runtime_handlers = world.handlers.iter().map(handler).collect();
             let conditions = ["RuntimeReady", "NetworkReady"].map(|name| RuntimeCondition {
                 r#type: name.into(),
                 status: true,
                 ..Default::default()
             });
             let status = Some(RuntimeStatus { conditions: conditions.to_vec() });
-            Ok(StatusResponse { status, ..Default::default() })
+            Ok(StatusResponse { status, runtime_handlers, ..Default::default() })
         })
         .await
     }
@@ -101,9 +109,14 @@ impl RuntimeService for Shared {
 
     async fn update_runtime_config(
         &self,
-        _: Request<UpdateRuntimeConfigRequest>,
+        request: Request<UpdateRuntimeConfigRequest>,
     ) -> Result<Response<UpdateRuntimeConfigResponse>, Status> {
-        self.serve(Rpc::UpdateRuntimeConfig, |_, _| Ok(UpdateRuntimeConfigResponse {})).await
+        let network = request.into_inner().runtime_config.and_then(|config| config.network_config);
+        self.serve(Rpc::UpdateRuntimeConfig, |world, _| {
+            world.pod_ranges = network.map(|network| network.pod_cidr).unwrap_or_default();
+            Ok(UpdateRuntimeConfigResponse {})
+        })
+        .await
     }
 
     async fn run_pod_sandbox(

@@ -17,6 +17,9 @@ pub struct World {
     pub images: BTreeMap<String, Image>,
     pub exits_at_once: BTreeMap<String, i32>,
     pub exec_answer: ExecSyncResponse,
+    pub pod_ranges: String,
+    /// The runtime's handlers, and whether each can mount recursively read-only.
+    pub handlers: Vec<(String, bool)>,
     pub events: broadcast::Sender<ContainerEventResponse>,
     made: u32,
 }
@@ -48,6 +51,8 @@ impl Default for World {
             images: BTreeMap::new(),
             exits_at_once: BTreeMap::new(),
             exec_answer: ExecSyncResponse::default(),
+            pod_ranges: String::new(),
+            handlers: vec![],
             events: broadcast::channel(1024).0,
             made: 0,
         }
@@ -69,8 +74,8 @@ impl World {
             format!("10.88.{}.{}", number >> 8 & 0xff, number & 0xff)
         };
         self.sandboxes.insert(id.clone(), Sandbox { config, handler, ready: true, created_at: now(), ip });
-        self.tell(&id, &id, ContainerEventType::ContainerCreatedEvent);
-        self.tell(&id, &id, ContainerEventType::ContainerStartedEvent);
+        self.publish(&id, &id, ContainerEventType::ContainerCreatedEvent);
+        self.publish(&id, &id, ContainerEventType::ContainerStartedEvent);
         Ok(id)
     }
 
@@ -82,7 +87,7 @@ impl World {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return false };
         let was_ready = std::mem::replace(&mut sandbox.ready, false);
         if was_ready {
-            self.tell(id, id, ContainerEventType::ContainerStoppedEvent);
+            self.publish(id, id, ContainerEventType::ContainerStoppedEvent);
         }
         was_ready
     }
@@ -93,7 +98,7 @@ impl World {
             self.remove_container(&container);
         }
         if self.sandboxes.remove(id).is_some() {
-            self.tell(id, id, ContainerEventType::ContainerDeletedEvent);
+            self.publish(id, id, ContainerEventType::ContainerDeletedEvent);
         }
     }
 
@@ -124,7 +129,7 @@ impl World {
             reason: String::new(),
         };
         self.containers.insert(id.clone(), container);
-        self.tell(&id, sandbox_id, ContainerEventType::ContainerCreatedEvent);
+        self.publish(&id, sandbox_id, ContainerEventType::ContainerCreatedEvent);
         Ok(id)
     }
 
@@ -136,7 +141,7 @@ impl World {
         container.state = ContainerState::ContainerRunning;
         container.started_at = now();
         let (name, sandbox_id) = (container.name().to_owned(), container.sandbox_id.clone());
-        self.tell(id, &sandbox_id, ContainerEventType::ContainerStartedEvent);
+        self.publish(id, &sandbox_id, ContainerEventType::ContainerStartedEvent);
         if let Some(code) = self.exits_at_once.get(&name).copied() {
             self.exit_container(id, code, if code == 0 { "Completed" } else { "Error" });
         }
@@ -154,14 +159,14 @@ impl World {
         container.exit_code = code;
         container.reason = reason.to_owned();
         let sandbox_id = container.sandbox_id.clone();
-        self.tell(id, &sandbox_id, ContainerEventType::ContainerStoppedEvent);
+        self.publish(id, &sandbox_id, ContainerEventType::ContainerStoppedEvent);
         true
     }
 
     pub fn remove_container(&mut self, id: &str) {
         self.exit_container(id, 137, "Error");
         if let Some(container) = self.containers.remove(id) {
-            self.tell(id, &container.sandbox_id, ContainerEventType::ContainerDeletedEvent);
+            self.publish(id, &container.sandbox_id, ContainerEventType::ContainerDeletedEvent);
         }
     }
 
@@ -230,7 +235,7 @@ impl World {
         self.made
     }
 
-    fn tell(&self, id: &str, sandbox_id: &str, kind: ContainerEventType) {
+    fn publish(&self, id: &str, sandbox_id: &str, kind: ContainerEventType) {
         let statuses = self.container_ids_in(sandbox_id);
         // Nobody listening is fine.
         let _ = self.events.send(ContainerEventResponse {
@@ -263,7 +268,7 @@ pub fn missing(kind: &str, id: &str) -> Status {
     Status::not_found(format!("an error occurred when try to find {kind} {id:?}: not found"))
 }
 
-/// With containerd's code and words, which are what a client has to cope with.
+/// With containerd's code and message, which are what a client has to cope with.
 fn reserved(kind: &str, name: &str, holder: &str) -> Status {
     Status::unknown(format!(
         "failed to reserve {kind} name {name:?}: name {name:?} is reserved for {holder:?}"

@@ -61,7 +61,7 @@ volumeStatsAggPeriod: 0s
     assert_eq!(kubelet.runtime_request_timeout, Period::minutes(2));
     assert_eq!(kubelet.authentication.webhook.cache_ttl, Period::minutes(2));
     assert_eq!(kubelet.node_status_update_frequency, Period::seconds(10));
-    assert_eq!(settings.static_pod_path.as_ref().unwrap().to_str(), Some("/etc/kubernetes/manifests"));
+    assert_eq!(settings.paths.static_pod_path.as_ref().unwrap().to_str(), Some("/etc/kubernetes/manifests"));
     assert!(!settings.standalone && settings.register_node);
     assert_eq!(settings.not_acted_on, ["rotateCertificates (kubelet.yaml:43)"]);
 }

@@ -103,14 +103,3 @@ fn node_flags_are_checked() {
     assert_eq!(settings.node_labels.len(), 3);
     assert_eq!(settings.node_ips.len(), 2);
 }
-
-#[test]
-fn every_flag_stands_for_a_field_and_every_field_not_acted_on_exists() {
-    for flag in CONFIG_FLAGS {
-        assert!(KubeletConfiguration::FIELDS.contains(&flag.path[0]), "{}", flag.name);
-    }
-    for field in NOT_ACTED_ON {
-        let top = field.split('.').next().unwrap();
-        assert!(KubeletConfiguration::FIELDS.contains(&top), "{field}");
-    }
-}

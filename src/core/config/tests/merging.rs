@@ -5,13 +5,13 @@ fn without_any_input_the_node_is_standalone_with_the_kubelets_defaults() {
     let settings = load(&ConfigInput { hostname: "Node-1".into(), ..Default::default() }).unwrap();
     assert!(settings.standalone && !settings.register_node);
     assert_eq!(settings.node_name, "node-1");
-    assert_eq!(settings.static_pod_path.unwrap().to_str(), Some(DEFAULT_MANIFEST_DIR));
+    assert_eq!(settings.paths.static_pod_path.unwrap().to_str(), Some(DEFAULT_MANIFEST_DIR));
     assert_eq!(settings.container_runtime_endpoint, "unix:///run/containerd/containerd.sock");
     assert_eq!(settings.image_service_endpoint, "unix:///run/containerd/containerd.sock");
-    assert_eq!(settings.root_dir.to_str(), Some("/var/lib/kubelet"));
+    assert_eq!(settings.paths.root_dir.to_str(), Some("/var/lib/kubelet"));
     assert_eq!(settings.kubelet.max_pods, 110);
     assert_eq!(settings.kubelet.eviction_hard.len(), 5);
-    assert_eq!(settings.container_logs_dir.to_str(), Some("/var/log/containers"));
+    assert_eq!(settings.paths.container_logs_dir.to_str(), Some("/var/log/containers"));
     assert!(settings.not_acted_on.is_empty());
 }
 

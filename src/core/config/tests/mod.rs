@@ -1,6 +1,7 @@
 mod files;
 mod flags;
 mod merging;
+mod support;
 
 use super::*;
 

@@ -8,7 +8,7 @@ use super::*;
 fn carry_out(w: &mut World, action: &Action) {
     match action {
         Action::EnsureCgroup => {}
-        Action::MountVolumes => w.facts.volumes = VolumesState::Ready,
+        Action::MountVolumes => w.state.volumes.state = VolumesState::Ready,
         Action::CreateSandbox { attempt } => w.sandbox(&format!("s{attempt}"), *attempt, SandboxState::Ready),
         Action::StopSandbox { id } => {
             for s in w.observed.sandboxes.iter_mut().filter(|s| s.id == *id) {
@@ -35,14 +35,14 @@ fn carry_out(w: &mut World, action: &Action) {
             }
         }
         Action::RemoveContainer { id } => w.observed.containers.retain(|c| c.id != *id),
-        Action::UnmountVolumes => w.facts.volumes = VolumesState::Pending,
-        Action::RemoveCgroup => w.facts.clean_up = CleanUp::Released,
+        Action::UnmountVolumes => w.state.volumes.state = VolumesState::Pending,
+        Action::RemoveCgroup => w.state.clean_up = CleanUp::Released,
         Action::Finish => {
-            if let Lifecycle::Terminated { reason } = &w.facts.lifecycle {
-                w.facts.clean_up = CleanUp::Finished(reason.clone());
+            if let Lifecycle::Terminated { reason } = &w.state.lifecycle {
+                w.state.clean_up = CleanUp::Finished(reason.clone());
             }
         }
-        Action::RemoveDirectories => w.facts.clean_up = CleanUp::Gone,
+        Action::RemoveDirectories => w.state.clean_up = CleanUp::Gone,
     }
 }
 
@@ -62,8 +62,8 @@ fn init_containers_end(w: &mut World) -> bool {
 /// Rounds of planning and acting until nothing is left to do; `stops` cuts a round short, as a crash does.
 fn settle(w: &mut World, stops: &[usize]) -> usize {
     for round in 0..60 {
-        w.facts.lifecycle = advance(Some(&w.desired), &w.observed, &w.facts);
-        let plan = plan(&w.desired, &w.observed, &w.facts);
+        w.advance();
+        let plan = plan(&w.state, &w.observed, &w.facts);
         if plan.actions.is_empty() {
             if init_containers_end(w) {
                 continue;
@@ -76,13 +76,13 @@ fn settle(w: &mut World, stops: &[usize]) -> usize {
         }
         if most != usize::MAX {
             // A new agent: what only lived in memory is gone.
-            w.facts.volumes = VolumesState::Pending;
-            w.facts.crash_backoff.clear();
-            if w.facts.clean_up != CleanUp::Gone {
-                w.facts.clean_up = CleanUp::Pending;
+            w.state.volumes.state = VolumesState::Pending;
+            w.state.containers.clear();
+            if w.state.clean_up != CleanUp::Gone {
+                w.state.clean_up = CleanUp::Pending;
             }
-            if !w.facts.lifecycle.is_syncing() {
-                w.facts.lifecycle = Lifecycle::Syncing;
+            if !w.state.lifecycle.is_syncing() {
+                w.state.lifecycle = Lifecycle::Syncing;
             }
         }
     }
@@ -99,7 +99,7 @@ fn any_state() -> impl Strategy<Value = ContainerState> {
 }
 
 prop_compose! {
-    fn any_world()(
+    pub(super) fn any_world()(
         sandboxes in prop::collection::vec(any::<bool>(), 0..3),
         containers in prop::collection::vec((0usize..4, 0u32..3, any_state(), 0i32..2), 0..8),
         policy in prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")],
@@ -132,7 +132,7 @@ proptest! {
         prop_assert!(w.observed.containers.iter().all(|c| c.state != ContainerState::Created));
         let ready = w.observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).count();
         let running = w.observed.running().count();
-        if w.facts.lifecycle.is_syncing() {
+        if w.state.lifecycle.is_syncing() {
             let wanted = w.desired.pod.spec.as_ref().map_or(0, |s| s.containers.len());
             let over = w.observed.containers.iter().filter(|c| c.state == ContainerState::Exited).count();
             prop_assert!(running <= wanted && running + over >= wanted);
@@ -151,6 +151,6 @@ proptest! {
         meta.deletion_grace_period_seconds = Some(5);
         settle(&mut w, &stops);
         prop_assert!(w.observed.containers.is_empty() && w.observed.sandboxes.is_empty());
-        prop_assert_eq!(w.facts.clean_up, CleanUp::Gone);
+        prop_assert_eq!(w.state.clean_up, CleanUp::Gone);
     }
 }

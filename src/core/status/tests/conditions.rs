@@ -213,7 +213,7 @@ fn conditions_say_how_far_a_pod_is() {
         (
             "a disruption that was told before",
             |w| {
-                w.facts.previous = serde_json::from_value(json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]})).unwrap();
+                w.state.previous_status = Arc::new(serde_json::from_value(json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]})).unwrap());
             },
             "DisruptionTarget",
             "True EvictionByEvictionAPI",
@@ -260,7 +260,7 @@ fn a_condition_changes_its_time_only_when_it_changes() {
 fn no_condition_is_there_twice() {
     let mut w = world();
     w.remember();
-    let json = serde_json::to_value(&w.facts.previous).unwrap();
+    let json = serde_json::to_value(&*w.state.previous_status).unwrap();
     w.pod("/status", json);
     let status = w.terminating(evicted()).exit("a", 0, 1).remember().derive();
     let mut kinds: Vec<_> = status.conditions.iter().flatten().map(|c| c.type_.clone()).collect();

@@ -191,7 +191,8 @@ fn a_container_shows_what_became_of_it() {
         (
             "its hook has not returned",
             |w| {
-                w.facts.hooks_running.push(ContainerId::try_from("a0").unwrap());
+                let id = ContainerId::try_from("a0").unwrap();
+                w.state.instances.entry(id).or_default().hook_running = true;
             },
             "running; last none; restarts 0; unready",
         ),
@@ -364,7 +365,7 @@ fn last_words_are_kept_and_bounded() {
     let mut w = world();
     w.exit("a", 0, 1);
     w.observed.containers[0].message = "runtime".into();
-    w.facts.termination_messages.insert(ContainerId::try_from("a0").unwrap(), "goodbye".into());
+    w.state.message_read(ContainerId::try_from("a0").unwrap(), "goodbye".into());
     let ended = |w: &World| container(&w.derive(), "a").state.clone().unwrap().terminated.unwrap();
     let first = ended(&w);
     assert_eq!(first.message.as_deref(), Some("runtime: goodbye"));
@@ -372,12 +373,12 @@ fn last_words_are_kept_and_bounded() {
     assert_eq!((first.started_at.unwrap().0, first.finished_at.unwrap().0), (at(3), at(4)));
 
     w.remember();
-    w.facts.termination_messages.clear();
+    w.state.instances.clear();
     w.observed.containers[0].message.clear();
     assert_eq!(ended(&w).message.as_deref(), Some("runtime: goodbye"), "read once, kept");
 
-    w.facts.previous = PodStatus::default();
-    w.facts.termination_messages.insert(ContainerId::try_from("a0").unwrap(), "é".repeat(10_000));
+    w.state.previous_status = Arc::default();
+    w.state.message_read(ContainerId::try_from("a0").unwrap(), "é".repeat(10_000));
     assert_eq!(ended(&w).message.unwrap().len(), 12 * 1024);
 }
 
@@ -387,10 +388,10 @@ fn a_pod_that_cannot_start_says_what_it_waits_for() {
     let mut w = world();
     w.nothing_runs();
     assert_eq!(message(&w), None);
-    w.facts.sandbox_failure =
+    w.state.sandbox.failure =
         Some(Waiting { reason: "x".into(), message: "no network".into(), retry_at: None });
     assert_eq!(message(&w).as_deref(), Some("no network"));
-    w.facts.volumes = VolumesState::Failed("MountVolume.SetUp failed".into());
+    w.state.volumes.state = VolumesState::Failed("MountVolume.SetUp failed".into());
     assert_eq!(message(&w).as_deref(), Some("MountVolume.SetUp failed"), "volumes come before the sandbox");
     w.waits("a", "ErrImagePull", "no such image");
     assert_eq!(message(&w).as_deref(), Some("no such image"));

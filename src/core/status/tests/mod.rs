@@ -13,11 +13,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use serde_json::{Value, json};
 
-use super::derive;
+use super::{StatusInput, derive};
 use crate::desired::{DesiredPod, Lifecycle, PodSource, TerminationReason};
-use crate::facts::{CleanUp, Facts, ProbeVerdicts, VolumesState, Waiting};
+use crate::facts::{Facts, ProbeVerdicts};
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, SandboxState};
+use crate::pod::{PodState, VolumesState, Waiting};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -34,6 +35,7 @@ pub(super) fn evicted() -> TerminationReason {
 pub(super) struct World {
     pub desired: DesiredPod,
     pub observed: ObservedPod,
+    pub state: PodState,
     pub facts: Facts,
 }
 
@@ -63,21 +65,14 @@ pub(super) fn world() -> World {
         observed,
         facts: Facts {
             now: at(100),
-            lifecycle: Lifecycle::Syncing,
-            clean_up: CleanUp::default(),
             probes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            crash_backoff: BTreeMap::new(),
-            volumes: VolumesState::Ready,
-            sandbox_failure: None,
             host_ips: vec!["192.0.2.1".parse().unwrap()],
-            termination_messages: BTreeMap::new(),
-            hooks_running: vec![],
             runtime_name: "containerd".into(),
             recursive_read_only: false,
-            previous: PodStatus::default(),
         },
+        state: PodState::default(),
     };
+    world.state.volumes.state = VolumesState::Ready;
     world.run("a", 0);
     world
 }
@@ -148,7 +143,7 @@ impl World {
 
     pub fn waits(&mut self, name: &str, reason: &str, message: &str) -> &mut Self {
         let why = Waiting { reason: reason.into(), message: message.into(), retry_at: None };
-        self.facts.waiting.insert(name.into(), why);
+        self.state.containers.entry(name.into()).or_default().waiting = Some(why);
         self
     }
 
@@ -159,23 +154,29 @@ impl World {
     }
 
     pub fn terminating(&mut self, reason: TerminationReason) -> &mut Self {
-        self.facts.lifecycle = Lifecycle::Terminating { reason, deadline: at(130) };
+        self.state.lifecycle = Lifecycle::Terminating { reason, deadline: at(130) };
         self
     }
 
     pub fn terminated(&mut self, reason: TerminationReason) -> &mut Self {
-        self.facts.lifecycle = Lifecycle::Terminated { reason };
+        self.state.lifecycle = Lifecycle::Terminated { reason };
         self
     }
 
     /// Takes what is shown now for what was shown before.
     pub fn remember(&mut self) -> &mut Self {
-        self.facts.previous = self.derive();
+        self.state.previous_status = Arc::new(self.derive());
         self
     }
 
     pub fn derive(&self) -> PodStatus {
-        derive(&self.desired, &self.observed, &self.facts)
+        derive(&StatusInput {
+            desired: &self.desired,
+            observed: &self.observed,
+            state: &self.state,
+            facts: &self.facts,
+            held_back: &BTreeMap::new(),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::admission::Rejection;
-use crate::status::rejected;
+use crate::plan::advance;
+use crate::pod::{Directive, Order};
 
 type Change = fn(&mut World);
 
@@ -271,13 +272,16 @@ fn a_pod_that_is_gone_leaves_nothing_open() {
 
 #[test]
 fn a_refused_pod_fails_with_the_reason() {
-    let w = world();
+    let mut w = world();
+    w.nothing_runs().observed.sandboxes.clear();
     let why = Rejection { reason: "OutOfcpu".into(), message: "not enough".into() };
-    let status = rejected(&w.desired, &why, at(5));
+    let order = Order { desired: Some(w.desired.clone()), directive: Directive::Refuse(why) };
+    w.state.lifecycle = advance(&order, &w.state, &w.observed, w.facts.now);
+    let status = w.derive();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
-    assert_eq!(status.message.as_deref(), Some("Pod was rejected: not enough"));
-    assert_eq!((status.start_time.unwrap().0, status.qos_class.as_deref()), (at(5), Some("BestEffort")));
+    assert_eq!(status.message.as_deref(), Some("not enough"));
+    assert_eq!((status.start_time.unwrap().0, status.qos_class.as_deref()), (at(100), Some("BestEffort")));
 }
 
 #[test]
@@ -331,4 +335,21 @@ fn the_pods_own_requests_are_shown_in_sum() {
     let status = serde_json::to_value(w.derive()).unwrap();
     assert_eq!(status["allocatedResources"], json!({"cpu": "1", "memory": "128Mi"}));
     assert_eq!(status["qosClass"], json!("Burstable"));
+}
+
+#[test]
+fn what_was_ended_for_a_restart_is_never_shown_as_ended_for_good() {
+    for (ordered, expected) in [
+        (false, "ended Completed 0; last none; restarts 0; unready"),
+        (true, "waiting ContainerCreating; last ended Completed 0; restarts 0; unready"),
+    ] {
+        let mut w = world();
+        w.restart_policy("OnFailure").exit("a", 0, 0);
+        let restart = ordered.then_some(crate::plan::Restart { counted_from: None });
+        w.state.instances.entry(ContainerId::try_from("a0").unwrap()).or_default().restart = restart;
+        let status = w.derive();
+        assert_eq!(line(&status, "a"), expected);
+        let phase = if ordered { "Running" } else { "Succeeded" };
+        assert_eq!(status.phase.as_deref(), Some(phase));
+    }
 }

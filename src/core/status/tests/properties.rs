@@ -76,7 +76,7 @@ proptest! {
         w.remember();
         later.iter().for_each(|step| step.apply(&mut w));
         let first = w.derive();
-        w.facts.previous = first.clone();
+        w.state.previous_status = Arc::new(first.clone());
         w.facts.now = at(500);
         prop_assert_eq!(w.derive(), first);
     }
@@ -85,7 +85,7 @@ proptest! {
     fn a_status_only_moves_forward(mut w in any_world(), later in prop::collection::vec(any_step(), 1..10)) {
         let mut before = w.derive();
         for step in &later {
-            w.facts.previous = before.clone();
+            w.state.previous_status = Arc::new(before.clone());
             step.apply(&mut w);
             let now = w.derive();
             if before.phase.as_deref().is_some_and(is_final) {

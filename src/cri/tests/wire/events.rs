@@ -1,4 +1,4 @@
-//! When a look is asked for: by events, by lists, and across the runtime's death.
+//! When an observation is asked for: by events, by lists, and across the runtime's death.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::{Bench, PATIENT, bench, pod};
 
-/// So long that whatever is reported in a test was told by an event.
+/// So long that whatever is reported in a test came by an event.
 const NEVER: Duration = Duration::from_secs(3600);
 const OFTEN: Duration = Duration::from_millis(10);
 
@@ -25,7 +25,7 @@ async fn expect(changes: &mut mpsc::Receiver<RuntimeChange>, wanted: &RuntimeCha
     tokio::time::timeout(PATIENT, found).await.unwrap_or_else(|_| panic!("no {wanted:?}"));
 }
 
-/// The fake only tells of what happens once it has a listener.
+/// The fake only reports what happens once it has a listener.
 async fn listening(bench: &Bench, streams: usize) {
     let opened = async {
         while bench.fake.calls(Rpc::GetContainerEvents) < streams {
@@ -64,7 +64,7 @@ async fn a_removed_sandbox_is_reported_for_its_pod() {
     expect(&mut changes, &RuntimeChange::Resync).await;
     listening(&bench, 1).await;
     bench.runtime.remove_sandbox(&sandbox).await.unwrap();
-    // The two exits, the container's removal, and the sandbox's, which cannot tell its pod any more.
+    // The two exits, the container's removal, and the sandbox's, which cannot name its pod any more.
     for _ in 0..4 {
         expect(&mut changes, &RuntimeChange::Pod(parts.uid.clone())).await;
     }

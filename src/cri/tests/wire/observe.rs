@@ -1,4 +1,4 @@
-//! What is believed of what the runtime tells.
+//! What passes validation of what the runtime reports.
 
 use keelson_core::hash::container_hash;
 use keelson_core::observed::{ContainerState, SandboxState};

@@ -36,7 +36,7 @@ pub enum Value {
 }
 
 #[derive(Debug, Default)]
-pub struct Message {
+pub struct DbusMessage {
     pub kind: u8,
     pub reply_to: u32,
     pub member: String,
@@ -45,7 +45,7 @@ pub struct Message {
     body: Vec<u8>,
 }
 
-impl Message {
+impl DbusMessage {
     /// None when the header cannot be read.
     pub fn decode(kind: u8, fields: &[u8], body: Vec<u8>) -> Option<Self> {
         let mut message = Self { kind, body, ..Self::default() };
@@ -258,7 +258,7 @@ mod tests {
         let to = Target { destination: "d", path: "/p", interface: "i" };
         let bytes = encode_call(9, 0, &to, "Member", &[Arg::Text("one"), Arg::Bool(true), Arg::Text("two")]);
         let fields_length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
-        let mut message = Message {
+        let mut message = DbusMessage {
             body: bytes[(16 + fields_length).next_multiple_of(8)..].to_vec(),
             ..Default::default()
         };
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_truncated_body_gives_what_is_there() {
-        let message = Message {
+        let message = DbusMessage {
             signature: "ss".into(),
             body: vec![1, 0, 0, 0, b'a', 0, 0, 0, 200, 0, 0, 0],
             ..Default::default()

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::cgroup::{Driver, Members, Settings};
+use crate::cgroup::{CgroupSettings, Driver, Members};
 use crate::testing;
 
 fn put(root: &Path, file: &str, text: &str) {
@@ -11,7 +11,7 @@ fn put(root: &Path, file: &str, text: &str) {
 }
 
 fn open(mount: &Path) -> Cgroups {
-    let settings = Settings { mount: mount.to_owned(), ..Settings::new(Driver::Cgroupfs) };
+    let settings = CgroupSettings { mount: mount.to_owned(), ..CgroupSettings::new(Driver::Cgroupfs) };
     Cgroups::detect(settings).expect("cgroups")
 }
 
@@ -58,11 +58,11 @@ fn version_2_is_read() {
     let brief = cgroups.usage(Path::new("a"), Detail::CpuAndMemory).expect("usage");
     assert_eq!((brief.threads, brief.pressures.cpu), (None, None));
     assert_eq!(cgroups.usage(Path::new("absent"), Detail::Summary), None);
-    let mut spot = cgroups.at(Path::new("a"));
-    assert_eq!(spot.below(), ["b"]);
-    assert_eq!(spot.members(""), Some(Members { count: 2, first: Some(11) }));
-    assert_eq!((spot.members("b").map(|m| m.count), spot.members("absent")), (Some(1), None));
-    assert_eq!(spot.usage("b", Detail::Summary), None, "a cgroup without figures");
+    let mut dir = cgroups.at(Path::new("a"));
+    assert_eq!(dir.below(), ["b"]);
+    assert_eq!(dir.members(""), Some(Members { count: 2, first: Some(11) }));
+    assert_eq!((dir.members("b").map(|m| m.count), dir.members("absent")), (Some(1), None));
+    assert_eq!(dir.usage("b", Detail::Summary), None, "a cgroup without figures");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn version_1_is_read() {
 
 #[test]
 fn this_machine_is_read() {
-    let cgroups = Cgroups::detect(Settings::new(Driver::Cgroupfs)).expect("cgroups");
+    let cgroups = Cgroups::detect(CgroupSettings::new(Driver::Cgroupfs)).expect("cgroups");
     // The root of v2 has no memory.current; its processor time it has in both versions.
     let usage = cgroups.usage(Path::new(""), Detail::Everything).expect("usage");
     assert!(usage.cpu_nanos.is_some_and(|n| n > 0), "{usage:?}");

@@ -2,10 +2,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use keelson_core::logs::Stream;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::logs::{Followers, Rotation};
 use crate::testing;
 
 fn all() -> Filter {
@@ -47,9 +49,10 @@ async fn a_log_that_is_not_followed_ends() {
 
 /// Writes as a runtime does: the old file is finished only after the new one has been begun.
 struct Runtime {
+    root: PathBuf,
     log: PathBuf,
     file: File,
-    rotations: u32,
+    followers: Followers,
 }
 
 impl Runtime {
@@ -57,39 +60,35 @@ impl Runtime {
         self.file.write_all(entry(i).as_bytes()).expect("write");
     }
     fn rotate(&mut self, last_words: usize) {
-        self.rotations += 1;
-        let rotated = format!("0.log.20260102-{:06}", self.rotations);
-        fs::rename(&self.log, self.log.with_file_name(rotated)).expect("rename");
+        let rotation =
+            Rotation::begin(&self.root, &self.log, 3, Timestamp::now(), &self.followers).expect("rotate");
         let new = File::create_new(&self.log).expect("new log");
         let mut old = std::mem::replace(&mut self.file, new);
         // What the runtime had in its buffers still goes to the old one, after the new one is there.
         std::thread::yield_now();
         old.write_all(entry(last_words).as_bytes()).expect("write");
         drop(old);
-        // Only so many are kept.
-        if self.rotations > 4 {
-            let gone = format!("0.log.20260102-{:06}", self.rotations - 4);
-            fs::remove_file(self.log.with_file_name(gone)).expect("remove");
-        }
+        rotation.compress().expect("compress");
     }
 }
 
-fn start_runtime(log: &Path) -> Runtime {
-    Runtime { log: log.into(), file: File::create_new(log).expect("log"), rotations: 0 }
+fn start_runtime(root: &Path, log: &Path, watch: &LogWatch) -> Runtime {
+    let file = File::create_new(log).expect("log");
+    Runtime { root: root.into(), log: log.into(), file, followers: watch.followers().clone() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_line_comes_once_and_in_order_through_rotations() {
     const LINES: usize = 60_000;
     let (temp, log) = prepare();
-    let mut runtime = start_runtime(&log);
     let watch = LogWatch::start().expect("watch");
+    let mut runtime = start_runtime(temp.path(), &log, &watch);
     let mut followers = Vec::new();
     let mut ends = Vec::new();
     for _ in 0..3 {
         let (sink, blocks) = mpsc::channel(1);
         let (end, ended) = oneshot::channel::<()>();
-        let reader = LogReader::open(temp.path(), &log).expect("open");
+        let reader = LogReader::follow(temp.path(), &log, watch.followers()).expect("open");
         let until = Follow::Until(watch.clone(), async move { drop(ended.await) });
         followers.push((tokio::spawn(stream(reader, all(), until, sink)), tokio::spawn(collect(blocks))));
         ends.push(end);
@@ -111,10 +110,10 @@ async fn every_line_comes_once_and_in_order_through_rotations() {
 #[tokio::test]
 async fn what_is_written_is_seen_at_once_and_an_unread_stream_ends_with_its_reader() {
     let (temp, log) = prepare();
-    let mut runtime = start_runtime(&log);
     let watch = LogWatch::start().expect("watch");
+    let mut runtime = start_runtime(temp.path(), &log, &watch);
     let (sink, mut blocks) = mpsc::channel(1);
-    let reader = LogReader::open(temp.path(), &log).expect("open");
+    let reader = LogReader::follow(temp.path(), &log, watch.followers()).expect("open");
     let run = tokio::spawn(stream(reader, all(), Follow::Until(watch, std::future::pending()), sink));
     for i in 0..3 {
         runtime.write(i);
@@ -127,11 +126,11 @@ async fn what_is_written_is_seen_at_once_and_an_unread_stream_ends_with_its_read
 #[tokio::test]
 async fn a_tail_that_is_followed_begins_at_the_end() {
     let (temp, log) = prepare();
-    let mut runtime = start_runtime(&log);
-    (0..10).for_each(|i| runtime.write(i));
     let watch = LogWatch::start().expect("watch");
+    let mut runtime = start_runtime(temp.path(), &log, &watch);
+    (0..10).for_each(|i| runtime.write(i));
     let (sink, blocks) = mpsc::channel(1);
-    let mut reader = LogReader::open(temp.path(), &log).expect("open");
+    let mut reader = LogReader::follow(temp.path(), &log, watch.followers()).expect("open");
     reader.seek_tail(2).expect("tail");
     let (end, ended) = oneshot::channel::<()>();
     let run =

@@ -1,8 +1,9 @@
-//! A look at everything, from any state, ends in the state that is wanted.
+//! Full reconciles converge to the desired state from any state.
 
 use keelson_netkit::route::Route;
 
 use super::*;
+use crate::plan::host_setup::RouteVia;
 
 #[test]
 fn from_nothing_every_peer_gets_a_neighbour_a_forwarding_entry_and_a_route_in_each_family() {
@@ -20,10 +21,10 @@ fn from_nothing_every_peer_gets_a_neighbour_a_forwarding_entry_and_a_route_in_ea
     }
     assert_eq!(observed.devices[0].addresses, [net("10.244.1.0/32")]);
     assert_eq!(observed.routes.len(), 4);
-    assert!(observed.routes.iter().all(|r| r.onlink && r.gateway == Some(r.dst.addr)));
+    assert!(observed.routes.iter().all(|r| r.onlink && r.gateway == Some(r.dst.ip())));
 }
 
-/// What somebody did to the kernel behind our back.
+/// A change that another program made in the kernel.
 type Damage = fn(&mut Observed);
 
 #[test]
@@ -92,7 +93,10 @@ fn a_peer_that_leaves_takes_its_entries_along_routes_first() {
     converge(&wanted(VXLAN, &[2, 3]), &mut observed);
     let actions = plan(&wanted(VXLAN, &[2]), &observed);
     assert_eq!(actions.len(), 6, "{actions:?}");
-    assert!(matches!(actions[..2], [Action::RemoveRoute(_), Action::RemoveRoute(_)]), "{actions:?}");
+    assert!(
+        matches!(actions[..2], [KernelAction::RemoveRoute(_), KernelAction::RemoveRoute(_)]),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -102,27 +106,27 @@ fn a_peer_that_moves_is_forwarded_to_its_new_place_without_a_gap() {
     let mut moved = wanted(VXLAN, &[2]);
     moved.devices[0].forwarding[0].1 = "192.0.2.77".parse().unwrap();
     let actions = plan(&moved, &observed);
-    assert!(matches!(actions[..], [Action::SetForwarding { .. }]), "{actions:?}");
+    assert!(matches!(actions[..], [KernelAction::SetForwarding { .. }]), "{actions:?}");
 }
 
 #[test]
 fn direct_routing_goes_without_a_tunnel_only_on_the_same_link() {
     let direct = wanted(DIRECT, &[2]);
-    assert!(direct.routes.iter().all(|r| matches!(r.via, Via::Underlay { .. })), "{:?}", direct.routes);
+    assert!(direct.routes.iter().all(|r| matches!(r.via, RouteVia::Underlay { .. })), "{:?}", direct.routes);
     let mut far = peer(3);
     far.v4.as_mut().unwrap().public = "198.51.100.3".parse().unwrap();
-    let desired = desired(&situation(DIRECT), [far].into_iter(), &Fallen::new());
-    assert!(matches!(desired.routes[0].via, Via::Device { .. }));
+    let desired = desired(&setup(DIRECT), [far].into_iter(), &FallbackPeers::new());
+    assert!(matches!(desired.routes[0].via, RouteVia::Device { .. }));
 }
 
 #[test]
 fn host_gw_names_the_peer_that_is_behind_a_router_and_serves_the_others() {
-    let situation = situation(HOST_GW);
+    let setup = setup(HOST_GW);
     let mut far = peer(3);
     far.v4.as_mut().unwrap().public = "198.51.100.3".parse().unwrap();
-    let why = situation.carrier(&far.v4.unwrap(), false).unwrap_err();
+    let why = setup.carrier(&far.v4.unwrap(), false).unwrap_err();
     assert!(why.contains("198.51.100.3"), "{why}");
-    let desired = desired(&situation, [peer(2), far].into_iter(), &Fallen::new());
+    let desired = desired(&setup, [peer(2), far].into_iter(), &FallbackPeers::new());
     assert_eq!(desired.routes.len(), 3, "{:?}", desired.routes);
     let mut observed = empty();
     converge(&desired, &mut observed);
@@ -136,16 +140,16 @@ fn a_change_of_backend_leads_the_routes_over_and_then_removes_the_old_device() {
     let mut next = wanted(HOST_GW, &[2]);
     next.retired = vec!["flannel.1".try_into().unwrap(), "flannel-v6.1".try_into().unwrap()];
     let taken = converge(&next, &mut observed);
-    assert!(matches!(taken.last(), Some(Action::DeleteLink { .. })), "{taken:?}");
+    assert!(matches!(taken.last(), Some(KernelAction::DeleteLink { .. })), "{taken:?}");
     assert!(observed.devices.is_empty() && observed.routes.len() == 2, "{observed:?}");
 }
 
 #[test]
 fn a_peer_that_fell_back_to_udp_keeps_its_tunnel_entries_so_that_the_way_back_is_noticed() {
-    let fallen = Fallen::from([("n2".into(), true)]);
-    let desired = desired(&situation(FALLBACK), [peer(2), peer(3)].into_iter(), &fallen);
+    let fallback_peers = FallbackPeers::from([("n2".into(), true)]);
+    let desired = desired(&setup(FALLBACK), [peer(2), peer(3)].into_iter(), &fallback_peers);
     let over = |dst: &str| desired.routes.iter().find(|r| r.dst == net(dst)).map(|r| r.via);
-    let tun = Via::Device { role: Role::Tun, gateway: None };
+    let tun = RouteVia::Device { role: DeviceRole::Tun, gateway: None };
     assert_eq!(over("10.244.2.0/24"), Some(tun));
     assert_ne!(over("fd00:0:0:2::/64"), Some(tun), "the other family stays");
     assert_ne!(over("10.244.3.0/24"), Some(tun));

@@ -1,16 +1,17 @@
-//! A kernel in small, on which plans are followed to their end.
+//! A model of the kernel, on which plans are carried out until nothing is left.
 
 mod converge;
-mod follow;
+mod lease_changes;
 
+use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::neigh::Entry;
-use keelson_netkit::{IfIndex, IpNet, Mac};
+use keelson_netkit::{IfIndex, Mac};
 
 use super::*;
 use crate::config::{Backend, NetConf};
-use crate::lease::{Lease, Place, Vtep};
+use crate::lease::{Lease, LeasedSubnet, Vtep};
 
-fn net(text: &str) -> IpNet {
+fn net(text: &str) -> IpNetwork {
     text.parse().unwrap()
 }
 
@@ -23,18 +24,18 @@ fn mac(last: u8) -> Mac {
 }
 
 fn peer(number: u8) -> Lease {
-    let place = |subnet: String, public: String| Place {
+    let leased = |subnet: String, public: String| LeasedSubnet {
         subnet: net(&subnet),
         public: public.parse().unwrap(),
         vtep: Some(Vtep { vni: 1, mac: mac(number) }),
     };
-    let v4 = place(format!("10.244.{number}.0/24"), format!("192.0.2.{number}"));
-    let v6 = place(format!("fd00:0:0:{number}::/64"), format!("2001:db8::{number}"));
+    let v4 = leased(format!("10.244.{number}.0/24"), format!("192.0.2.{number}"));
+    let v6 = leased(format!("fd00:0:0:{number}::/64"), format!("2001:db8::{number}"));
     Lease::new(&format!("n{number}"), "vxlan", Some(v4), Some(v6))
 }
 
-fn situation(json: &str) -> Situation {
-    Situation {
+fn setup(json: &str) -> HostSetup {
+    HostSetup {
         backend: backend(json),
         networks: vec![net("10.244.0.0/16"), net("fd00::/56")],
         subnets: vec![net("10.244.1.0/24"), net("fd00:0:0:1::/64")],
@@ -49,20 +50,20 @@ fn situation(json: &str) -> Situation {
 }
 
 fn wanted(json: &str, peers: &[u8]) -> Desired {
-    desired(&situation(json), peers.iter().map(|n| peer(*n)), &Fallen::new())
+    desired(&setup(json), peers.iter().map(|n| peer(*n)), &FallbackPeers::new())
 }
 
-/// A kernel in small: carries actions out on what was observed, so that plans can be followed to their end.
-fn carry_out(observed: &mut Observed, actions: &[Action]) {
+/// Carries actions out on the observed state, as the kernel would.
+fn carry_out(observed: &mut Observed, actions: &[KernelAction]) {
     for action in actions {
         let free = (10..).find(|i| observed.devices.iter().all(|d| d.index != IfIndex(*i))).unwrap();
         let device = |observed: &mut Observed, name: &keelson_netkit::IfName| -> usize {
             observed.devices.iter().position(|d| d.name == name.as_str()).unwrap()
         };
         match action.clone() {
-            Action::CreateVxlan { name, tunnel, mac, mtu } => {
+            KernelAction::CreateVxlan { name, tunnel, mac, mtu } => {
                 assert!(observed.device(name.as_str()).is_none(), "{name} is there already");
-                observed.devices.push(FoundDevice {
+                observed.devices.push(ObservedDevice {
                     name: name.to_string(),
                     index: IfIndex(free),
                     kind: Some("vxlan".into()),
@@ -76,69 +77,69 @@ fn carry_out(observed: &mut Observed, actions: &[Action]) {
                     forwarding: vec![],
                 });
             }
-            Action::DeleteLink { name } => {
+            KernelAction::DeleteLink { name } => {
                 let index = observed.device(&name).map(|d| d.index);
                 observed.devices.retain(|d| d.name != name);
                 observed.routes.retain(|r| r.link != index);
             }
-            Action::Rename { from, to } => {
+            KernelAction::Rename { from, to } => {
                 let found = observed.devices.iter_mut().find(|d| d.name == from).unwrap();
                 found.name = to.to_string();
             }
-            Action::SetMac { device: name, mac } => {
+            KernelAction::SetMac { device: name, mac } => {
                 let at = device(observed, &name);
                 observed.devices[at].mac = Some(mac);
             }
-            Action::SetMtu { device: name, mtu } => {
+            KernelAction::SetMtu { device: name, mtu } => {
                 let at = device(observed, &name);
                 observed.devices[at].mtu = mtu;
             }
-            Action::SetUp { device: name } => {
+            KernelAction::SetUp { device: name } => {
                 let at = device(observed, &name);
                 observed.devices[at].up = true;
             }
-            Action::StopChecksumOffload { device: name } => {
+            KernelAction::StopChecksumOffload { device: name } => {
                 let at = device(observed, &name);
                 observed.devices[at].checksum_offload = Some(false);
             }
-            Action::AddAddress { device: name, net } => {
+            KernelAction::AddAddress { device: name, net } => {
                 let at = device(observed, &name);
                 observed.devices[at].addresses.push(net);
             }
-            Action::RemoveAddress { device: name, net } => {
+            KernelAction::RemoveAddress { device: name, net } => {
                 let at = device(observed, &name);
                 observed.devices[at].addresses.retain(|n| *n != net);
             }
-            Action::SetNeighbour { device: name, addr, mac, .. } => {
+            KernelAction::SetNeighbour { device: name, addr, mac, .. } => {
                 let at = device(observed, &name);
                 let list = &mut observed.devices[at].neighbours;
                 list.retain(|e| e.addr != addr);
                 list.push(Entry { addr, mac, permanent: true });
             }
-            Action::RemoveNeighbour { device: name, addr, .. } => {
+            KernelAction::RemoveNeighbour { device: name, addr, .. } => {
                 let at = device(observed, &name);
                 observed.devices[at].neighbours.retain(|e| e.addr != addr);
             }
-            Action::SetForwarding { device: name, mac, remote, .. } => {
+            KernelAction::SetForwarding { device: name, mac, remote, .. } => {
                 let at = device(observed, &name);
                 let list = &mut observed.devices[at].forwarding;
                 list.retain(|e| e.mac != mac);
                 list.push(Entry { addr: remote, mac, permanent: true });
             }
-            Action::RemoveForwarding { device: name, mac, remote, .. } => {
+            KernelAction::RemoveForwarding { device: name, mac, remote, .. } => {
                 let at = device(observed, &name);
                 observed.devices[at].forwarding.retain(|e| (e.mac, e.addr) != (mac, remote));
             }
-            Action::SetRoute(route) => {
+            KernelAction::SetRoute(route) => {
                 observed.routes.retain(|r| r.dst != route.dst);
                 observed.routes.push(route);
             }
-            Action::RemoveRoute(route) => observed.routes.retain(|r| r != &route),
+            KernelAction::RemoveRoute(route) => observed.routes.retain(|r| r != &route),
         }
     }
 }
 
-fn converge(desired: &Desired, observed: &mut Observed) -> Vec<Action> {
+fn converge(desired: &Desired, observed: &mut Observed) -> Vec<KernelAction> {
     let mut taken = Vec::new();
     for _ in 0..6 {
         let actions = plan(desired, observed);
@@ -160,12 +161,12 @@ const HOST_GW: &str = r#"{"Type": "host-gw"}"#;
 const DIRECT: &str = r#"{"Type": "vxlan", "DirectRouting": true}"#;
 const FALLBACK: &str = r#"{"Type": "vxlan", "Fallback": "udp"}"#;
 
-/// What is there, in an order that does not depend on how it came to be.
+/// The state in an order that does not depend on how it came about.
 fn sorted(observed: &Observed) -> (Vec<String>, Vec<String>) {
     let mut routes: Vec<String> =
         observed.routes.iter().map(|r| format!("{} {:?} {:?}", r.dst, r.gateway, r.link)).collect();
     routes.sort();
-    let device = |d: &FoundDevice| {
+    let device = |d: &ObservedDevice| {
         let mut lists = (d.neighbours.clone(), d.forwarding.clone());
         lists.0.sort_by_key(|e| (e.mac.0, e.addr));
         lists.1.sort_by_key(|e| (e.mac.0, e.addr));

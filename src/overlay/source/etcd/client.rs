@@ -1,18 +1,19 @@
-//! The few words of etcd's API that the overlay needs, to one server of several at a time.
+//! The part of etcd's API that the overlay needs, with one of several servers at a time.
 
 use std::path::Path;
 use std::time::Duration;
 
+use keelson_kit::error_chain::chain;
 use keelson_proto::etcd::etcdserverpb as pb;
 use keelson_proto::etcd::mvccpb::KeyValue;
-use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request};
 
 use crate::config::EtcdOptions;
 
 const ANSWER: Duration = Duration::from_secs(5);
-/// A value of flannel's is a few hundred bytes. Whoever else writes to these keys must not fill our memory.
+/// flannel's values are a few hundred bytes. Other writers of these keys must not fill our memory.
 const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Where distributions keep them.
@@ -26,7 +27,13 @@ pub enum EtcdError {
     #[error("etcd endpoint {endpoint:?} cannot be used: {why}")]
     Endpoint { endpoint: String, why: String },
     #[error("etcd at {endpoint}: {operation}: {why}")]
-    Call { endpoint: String, operation: &'static str, why: String },
+    Call {
+        endpoint: String,
+        operation: &'static str,
+        why: String,
+        /// The server said no. Otherwise it may have done what was asked, or do it yet.
+        refused: bool,
+    },
     #[error("{0}")]
     Content(String),
 }
@@ -47,7 +54,7 @@ impl Client {
         let mut to = Endpoint::from_shared(endpoint.clone())
             .map_err(|e| unusable(e.to_string()))?
             .connect_timeout(ANSWER)
-            // A server that vanished without a word is noticed within three quarters of a minute.
+            // A server that vanished silently is noticed within 45 seconds.
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(15))
             .keep_alive_while_idle(true);
@@ -94,7 +101,7 @@ impl Client {
         Ok((answer.kvs, answer.header.map_or(0, |h| h.revision)))
     }
 
-    /// Writes a key that lives for `ttl`. With `is_new`, only if nobody was first; tells whether it was written.
+    /// Writes a key that lives for `ttl`; with `is_new`, only if it does not exist. Returns whether it was written.
     pub async fn put(&self, key: &str, value: &str, ttl: Duration, is_new: bool) -> Result<bool, EtcdError> {
         let mut leases = pb::lease_client::LeaseClient::new(self.channel.clone());
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
@@ -117,7 +124,9 @@ impl Client {
                     .map(|answer| answer.succeeded)
             }
         };
-        if !matches!(written, Ok(true)) {
+        // Revoking a lease takes every key under it along. A server that was only slow carries the write out after all, and
+        // the next attempt finds it; a lease that nothing was written under runs out by itself.
+        if matches!(written, Ok(false) | Err(EtcdError::Call { refused: true, .. })) {
             let revoke = self.request(pb::LeaseRevokeRequest { id: lease });
             let _ = self.within("give a lease back", leases.lease_revoke(revoke)).await;
         }
@@ -149,7 +158,7 @@ impl Client {
         let mut client = pb::watch_client::WatchClient::new(self.channel.clone())
             .max_decoding_message_size(LARGEST_ANSWER);
         let mut request = self.request(requests);
-        // A server that is cut off from the others must say so, instead of keeping silent.
+        // A server without a leader must fail the watch instead of staying silent.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         self.within("watch leases", client.watch(request)).await
     }
@@ -169,14 +178,36 @@ impl Client {
     ) -> Result<T, EtcdError> {
         match tokio::time::timeout(ANSWER, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(self.failed(operation, status.message().to_owned())),
+            Ok(Err(status)) => Err(EtcdError::Call {
+                endpoint: self.endpoint.clone(),
+                operation,
+                why: status.message().to_owned(),
+                refused: is_refusal(status.code()),
+            }),
             Err(_) => Err(self.failed(operation, format!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
 
     pub fn failed(&self, operation: &'static str, why: String) -> EtcdError {
-        EtcdError::Call { endpoint: self.endpoint.clone(), operation, why }
+        EtcdError::Call { endpoint: self.endpoint.clone(), operation, why, refused: false }
     }
+}
+
+/// Whether a status means that the request was not and will not be carried out. All that a broken connection, a lost
+/// leader or a deadline can end in does not.
+fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Unauthenticated
+    )
 }
 
 /// The first key after all that begin with `prefix`.
@@ -193,7 +224,7 @@ fn tls(options: &EtcdOptions) -> Result<ClientTlsConfig, EtcdError> {
         std::fs::read(path).map_err(|source| EtcdError::File { path: path.display().to_string(), source })
     };
     let mut tls = ClientTlsConfig::new();
-    // Without a file of its own, etcd is vouched for by whom this machine trusts.
+    // Without --etcd-cafile, the machine's own certificate authorities are trusted.
     let system = || SYSTEM_AUTHORITIES.into_iter().map(Path::new).find(|path| path.exists());
     if let Some(ca) = options.ca_file.as_deref().or_else(system) {
         tls = tls.ca_certificate(Certificate::from_pem(read(ca)?));
@@ -202,15 +233,4 @@ fn tls(options: &EtcdOptions) -> Result<ClientTlsConfig, EtcdError> {
         tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
     Ok(tls)
-}
-
-/// An error with its causes; the outermost words of a transport never say what happened.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

@@ -1,9 +1,11 @@
 //! Those that carry the pods' packets, each between two hosts of its own.
 
 use std::error::Error;
+use std::path::Path;
+use std::process::Command;
 
 use crate::daemon::{self, Daemon};
-use crate::rig::flanneld::{Etcd, Flanneld, Parts, parts};
+use crate::rig::flanneld::{Etcd, Flanneld, Parts};
 use crate::world::{World, host_address};
 
 pub struct Contender {
@@ -23,6 +25,8 @@ struct Kept {
 
 pub const KEELSON: &str = "keelson udp";
 pub const MANY: &str = "... 5,000 peers";
+/// A build from before: BENCH_BESIDE names the directory of its `keelson`.
+pub const EARLIER: &str = "earlier udp";
 pub const FLANNELD: &str = "flanneld udp";
 const VXLAN: &str = "kernel vxlan";
 const DIRECT: &str = "direct routing";
@@ -33,8 +37,12 @@ impl Contender {
         let mut all = Vec::new();
         match parts() {
             Some(parts) => {
+                let program = daemon::program()?;
                 for (name, others) in [(KEELSON, 0), (MANY, 4998)].into_iter().filter(|(n, _)| wanted(n)) {
-                    all.push(Self::keelson(&parts, name, others)?);
+                    all.push(Self::keelson(&parts, &program, name, others)?);
+                }
+                if let Some(program) = daemon::earlier()?.filter(|_| wanted(EARLIER)) {
+                    all.push(Self::keelson(&parts, &program, EARLIER, 0)?);
                 }
                 all.extend(wanted(FLANNELD).then(|| Self::flanneld(&parts)).transpose()?);
             }
@@ -51,9 +59,14 @@ impl Contender {
         Ok(Contender { name, world, processes: Vec::new(), _kept: Kept::default() })
     }
 
-    fn keelson(parts: &Parts, name: &'static str, others: u32) -> Result<Contender, Box<dyn Error>> {
+    fn keelson(
+        parts: &Parts,
+        program: &Path,
+        name: &'static str,
+        others: u32,
+    ) -> Result<Contender, Box<dyn Error>> {
         let mut contender = Self::new(name, 1472)?;
-        let daemons = Daemon::both(&daemon::program()?, parts, &contender.world, others)?;
+        let daemons = Daemon::both(program, parts, &contender.world, others)?;
         contender.processes = daemons.iter().map(Daemon::id).collect();
         contender._kept._daemons = daemons;
         Ok(contender)
@@ -116,4 +129,13 @@ impl Contender {
         };
         self.processes.iter().filter_map(of).reduce(f64::max)
     }
+}
+
+/// Where the programs are, if they were built.
+fn parts() -> Option<Parts> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/parts.sh");
+    let out = Command::new(script).args(["--where", "flanneld", "etcd"]).output().ok()?;
+    let said = String::from_utf8(out.stdout).ok().filter(|_| out.status.success())?;
+    let mut dirs = said.lines().map(Path::new);
+    Some(Parts::of(dirs.next()?, dirs.next()?))
 }

@@ -25,6 +25,16 @@ pub fn program() -> Result<PathBuf, Box<dyn Error>> {
     }
 }
 
+/// An earlier build's, if one is to be measured too.
+pub fn earlier() -> Result<Option<PathBuf>, Box<dyn Error>> {
+    let Some(dir) = std::env::var_os("BENCH_BESIDE") else { return Ok(None) };
+    let path = Path::new(&dir).join("keelson");
+    match path.is_file() {
+        true => Ok(Some(path)),
+        false => Err(format!("BENCH_BESIDE has no {}", path.display()).into()),
+    }
+}
+
 impl Daemon {
     /// Starts it on both hosts, each with the other and `others` more as peers, and waits until they carry.
     pub fn both(
@@ -71,7 +81,7 @@ fn lease(subnet: &str, public: &str) -> (String, String) {
     (key, format!(r#"{{"PublicIP":"{public}","BackendType":"udp"}}"#))
 }
 
-/// A peer that holds a lease and is never heard of.
+/// A peer that holds a lease and sends nothing.
 fn other(number: u32) -> (String, String) {
     let (high, low) = (number >> 8, number & 0xff);
     lease(&format!("10.{}.{low}.0-24", 32 + high), &format!("198.18.{high}.{low}"))

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 
-use crate::rig::Place;
+use crate::rig::TestNetns;
 
 pub struct World {
-    pub hosts: [Place; 2],
-    pub pods: [Place; 2],
+    pub hosts: [TestNetns; 2],
+    pub pods: [TestNetns; 2],
 }
 
 /// The address of a host on the cable, and of its pod.
@@ -20,7 +20,8 @@ pub fn pod_address(n: usize) -> String {
 
 impl World {
     pub fn new() -> Result<World, Box<dyn Error>> {
-        let world = World { hosts: [Place::new(), Place::new()], pods: [Place::new(), Place::new()] };
+        let world =
+            World { hosts: [TestNetns::new(), TestNetns::new()], pods: [TestNetns::new(), TestNetns::new()] };
         let other = world.hosts[1].path();
         world.hosts[0].ip(&[&format!("link add eth0 type veth peer name eth0 netns {other}")]);
         for n in 1..=2 {

@@ -9,7 +9,7 @@ use crate::sys::sockaddr;
 
 /// An error about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct DatagramError {
     /// Where it was sent to.
     pub to: SocketAddr,
     /// The size that the way there takes, when that was what was wrong.
@@ -20,7 +20,7 @@ pub struct Refusal {
 struct Control([u8; 256]);
 
 /// Takes the oldest error from the queue; None when there is none, or none that is understood.
-pub fn take(fd: BorrowedFd<'_>) -> Option<Refusal> {
+pub fn take(fd: BorrowedFd<'_>) -> Option<DatagramError> {
     let mut control = Control([0; 256]);
     let mut payload = [0u8; 1];
     let mut slice = libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
@@ -53,5 +53,5 @@ pub fn take(fd: BorrowedFd<'_>) -> Option<Refusal> {
             control = libc::CMSG_NXTHDR(&message, control);
         }
     }
-    Some(Refusal { to, mtu })
+    Some(DatagramError { to, mtu })
 }

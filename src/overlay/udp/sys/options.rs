@@ -1,29 +1,25 @@
-//! Socket options by number.
-#![allow(unsafe_code)] // setsockopt and getsockopt take pointers; no safe wrapper knows these options.
+//! Socket options that nix does not name, declared with its macro.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 
-pub fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, value: T) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `value`, which lives until the call returns.
-    let status = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(&value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
+// As in linux/icmp.h and linux/icmpv6.h.
+const ICMP_FILTER: libc::c_int = 1;
+const ICMPV6_FILTER: libc::c_int = 1;
 
-pub fn get_int(fd: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer and length describe `value`; the kernel writes no more than that.
-    let status = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), level, option, std::ptr::from_mut(&mut value).cast(), &mut length)
-    };
-    if status == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
-}
+sockopt_impl!(Ipv6Mtu, GetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU, libc::c_int);
+sockopt_impl!(
+    /// Which kinds of ICMP messages a raw socket is spared, a bit each.
+    IcmpFilter,
+    SetOnly,
+    libc::SOL_RAW,
+    ICMP_FILTER,
+    [u32; 8]
+);
+sockopt_impl!(
+    /// The same for ICMPv6.
+    Icmpv6Filter,
+    SetOnly,
+    libc::IPPROTO_ICMPV6,
+    ICMPV6_FILTER,
+    [u32; 8]
+);

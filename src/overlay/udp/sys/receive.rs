@@ -16,7 +16,7 @@ pub const SLOT: usize = 65_536;
 struct Control([u8; 128]);
 
 /// Room for the structures of a call over a number of slots.
-pub struct Receive {
+pub struct DatagramReceiver {
     headers: Vec<libc::mmsghdr>,
     slices: Vec<libc::iovec>,
     names: Vec<libc::sockaddr_storage>,
@@ -25,7 +25,7 @@ pub struct Receive {
 
 /// What was received into one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagrams {
     pub from: Option<SocketAddr>,
     pub length: usize,
     /// The size of the datagrams that are in it; the last may be shorter.
@@ -35,11 +35,11 @@ pub struct Received {
     pub truncated: bool,
 }
 
-impl Receive {
-    pub fn new(slots: usize) -> Receive {
+impl DatagramReceiver {
+    pub fn new(slots: usize) -> DatagramReceiver {
         // SAFETY: all zeros is valid for these plain structures.
         let (header, name) = unsafe { (mem::zeroed(), mem::zeroed()) };
-        Receive {
+        DatagramReceiver {
             headers: vec![header; slots],
             slices: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; slots],
             names: vec![name; slots],
@@ -47,7 +47,7 @@ impl Receive {
         }
     }
 
-    /// Receives what is there, without waiting, into up to `most` slots of `arena`; tells how many were used.
+    /// Receives what is pending, without waiting, into up to `most` slots of `arena`; returns how many were used.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, arena: &mut [u8], most: usize) -> io::Result<usize> {
         let slots = arena.chunks_exact_mut(SLOT).take(most.min(self.headers.len()));
         let mut count = 0;
@@ -78,10 +78,10 @@ impl Receive {
     }
 
     /// What the last call put into slot `n`.
-    pub fn get(&self, n: usize) -> Received {
+    pub fn get(&self, n: usize) -> ReceivedDatagrams {
         let header = &self.headers[n];
         let length = header.msg_len as usize;
-        let mut received = Received {
+        let mut received = ReceivedDatagrams {
             from: sockaddr::from_kernel(&self.names[n]),
             length,
             size: length.max(1),

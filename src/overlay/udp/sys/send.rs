@@ -15,7 +15,7 @@ const MOST_MESSAGES: usize = 64;
 const MOST_SLICES: usize = 1024;
 const SEGMENT_SIZE: libc::c_int = libc::UDP_SEGMENT;
 
-/// A control message that says into which pieces the message is cut.
+/// A control message with the segment size.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control {
@@ -25,7 +25,7 @@ struct Control {
 }
 
 /// Room for the structures of a call. What they point at is filled in anew for each one.
-pub struct Send {
+pub struct DatagramSender {
     headers: Vec<libc::mmsghdr>,
     slices: Vec<libc::iovec>,
     names: Vec<libc::sockaddr_storage>,
@@ -33,11 +33,11 @@ pub struct Send {
 }
 
 /// A message: where it goes, into what size the kernel cuts it (0: not at all), and what is in it.
-pub type Datagrams<'a> = (SocketAddr, u16, &'a [Slices]);
+pub type DatagramBatch<'a> = (SocketAddr, u16, &'a [Slices]);
 
-impl Default for Send {
+impl Default for DatagramSender {
     fn default() -> Self {
-        Send {
+        DatagramSender {
             headers: Vec::with_capacity(MOST_MESSAGES),
             slices: Vec::with_capacity(MOST_SLICES),
             names: Vec::with_capacity(MOST_MESSAGES),
@@ -46,13 +46,13 @@ impl Default for Send {
     }
 }
 
-impl Send {
-    /// Sends some messages from the front of `messages`; tells how many. An error is about the first one.
+impl DatagramSender {
+    /// Sends some messages from the front of `messages`; returns how many. An error is about the first one.
     pub fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
         arena: &[u8],
-        messages: impl Iterator<Item = Datagrams<'a>>,
+        messages: impl Iterator<Item = DatagramBatch<'a>>,
     ) -> io::Result<usize> {
         self.headers.clear();
         self.slices.clear();

@@ -29,8 +29,8 @@ pub(super) async fn answer(
             return Err(Box::new(text(StatusCode::BAD_REQUEST, why)));
         }
     };
-    let (id, _, _) = running(node, of).await?;
-    let folder = node.settings().root_dir.join(FOLDER);
+    let (id, _) = running(node, of).await?;
+    let folder = node.settings().paths.root_dir.join(FOLDER);
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|e| {
         let why = format!("cannot make {}: {e}\n", folder.display());

@@ -7,10 +7,5 @@ use serde_json::json;
 use crate::reply::{Reply, json};
 
 pub(super) fn answer(node: &NodeHandle) -> Response<Reply> {
-    let mut config = node.settings().kubelet.clone();
-    // Headers for a manifest server carry its password.
-    for values in config.static_pod_url_header.values_mut() {
-        *values = vec!["<masked>".into()];
-    }
-    json(StatusCode::OK, &json!({ "kubeletconfig": config }))
+    json(StatusCode::OK, &json!({ "kubeletconfig": node.settings().kubelet.masked() }))
 }

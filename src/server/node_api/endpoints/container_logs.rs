@@ -1,5 +1,7 @@
 //! /containerLogs: what a container has written, from its log file.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -38,14 +40,18 @@ async fn open(node: &NodeHandle, call: &Call, of: &OfContainer) -> Result<Reply,
         return Err((StatusCode::NOT_FOUND, message));
     }
     let bad = |message: String| (StatusCode::BAD_REQUEST, message);
-    let status = node.status(&uid).or_else(|| pod.status.clone()).unwrap_or_default();
+    let status = node.status(&uid).or_else(|| pod.status.clone().map(Arc::new)).unwrap_or_default();
     let id = choose(name, &status, &of.container, wanted.previous).map_err(bad)?;
     let path = node.log_of(&uid, &id).await.map_err(bad)?;
 
-    let root = node.settings().pod_logs_dir.clone();
+    let root = node.settings().paths.pod_logs_dir.clone();
     let tail = wanted.tail;
+    let followers = wanted.follow.then(|| node.log_watch().followers().clone());
     let opened = tokio::task::spawn_blocking(move || {
-        let mut reader = LogReader::open(&root, &path)?;
+        let mut reader = match followers {
+            Some(followers) => LogReader::follow(&root, &path, &followers)?,
+            None => LogReader::open(&root, &path)?,
+        };
         if let Some(lines) = tail {
             reader.seek_tail(lines)?;
         }

@@ -11,7 +11,7 @@ use keelson_cri::proto::{AttachRequest, ExecRequest};
 
 use super::lookup::{Refused, running, runtime_failed};
 use crate::node_api::answer::Call;
-use crate::node_api::streaming::{Streaming, Wanted};
+use crate::node_api::streaming::{Room, Streaming, Wanted};
 use crate::reply::{Reply, reply, text};
 
 pub(super) async fn exec(
@@ -25,10 +25,9 @@ pub(super) async fn exec(
     if command.is_empty() {
         return Err(bad_request("you must specify a command"));
     }
-    Wanted::of(&call.request).map_err(bad_request)?;
-    let room = streaming.room()?;
-    let (id, _, _) = running(node, of).await?;
-    let url = node.runtime().exec(ExecRequest {
+    let room = admit(streaming, &call)?;
+    let (id, _) = running(node, of).await?;
+    let opening = node.runtime().exec(ExecRequest {
         container_id: id.as_str().into(),
         cmd: command,
         tty: wanted.tty,
@@ -36,14 +35,8 @@ pub(super) async fn exec(
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     });
-    let url = url.await.map_err(|e| Box::new(runtime_failed(&e)))?;
-    tracing::info!(
-        user = call.user.name,
-        pod = of.pod.name,
-        namespace = of.pod.namespace,
-        container = of.container,
-        "exec"
-    );
+    let url = opening.await.map_err(|e| Box::new(runtime_failed(&e)))?;
+    log("exec", of, &call);
     Ok(room.join(call.request, &url, call.shutdown).await)
 }
 
@@ -54,26 +47,19 @@ pub(super) async fn attach(
     call: Call,
 ) -> Result<Response<Reply>, Refused> {
     let wanted = streams(&call.query).map_err(bad_request)?;
-    Wanted::of(&call.request).map_err(bad_request)?;
-    let room = streaming.room()?;
-    let (id, _, pod) = running(node, of).await?;
+    let room = admit(streaming, &call)?;
+    let (id, pod) = running(node, of).await?;
     // Whether there is a terminal was decided when the container was made.
     let tty = has_tty(&pod, &of.container);
-    let url = node.runtime().attach(AttachRequest {
+    let opening = node.runtime().attach(AttachRequest {
         container_id: id.as_str().into(),
         stdin: wanted.stdin,
         tty,
         stdout: wanted.stdout,
         stderr: wanted.stderr && !tty,
     });
-    let url = url.await.map_err(|e| Box::new(runtime_failed(&e)))?;
-    tracing::info!(
-        user = call.user.name,
-        pod = of.pod.name,
-        namespace = of.pod.namespace,
-        container = of.container,
-        "attach"
-    );
+    let url = opening.await.map_err(|e| Box::new(runtime_failed(&e)))?;
+    log("attach", of, &call);
     Ok(room.join(call.request, &url, call.shutdown).await)
 }
 
@@ -90,14 +76,8 @@ pub(super) async fn run(node: &NodeHandle, of: &OfContainer, call: Call) -> Resu
     if command.is_empty() {
         return Err(bad_request("you must specify a command as cmd"));
     }
-    let (id, _, _) = running(node, of).await?;
-    tracing::info!(
-        user = call.user.name,
-        pod = of.pod.name,
-        namespace = of.pod.namespace,
-        container = of.container,
-        "run"
-    );
+    let (id, _) = running(node, of).await?;
+    log("run", of, &call);
     let output = node.runtime().exec_sync(&id, &command, Duration::ZERO).await;
     let output = output.map_err(|e| Box::new(runtime_failed(&e)))?;
     let said = [output.stdout, output.stderr].concat();
@@ -107,6 +87,17 @@ pub(super) async fn run(node: &NodeHandle, of: &OfContainer, call: Call) -> Resu
         return Err(Box::new(text(StatusCode::INTERNAL_SERVER_ERROR, failure)));
     }
     Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", Reply::Whole(Some(said.into()))))
+}
+
+/// Room for a stream, for a request that can become one.
+fn admit(streaming: &Streaming, call: &Call) -> Result<Room, Refused> {
+    Wanted::of(&call.request).map_err(bad_request)?;
+    streaming.room()
+}
+
+fn log(what: &str, of: &OfContainer, call: &Call) {
+    let (pod, namespace) = (&of.pod.name, &of.pod.namespace);
+    tracing::info!(user = call.user.name, pod, namespace, container = of.container, "{what}");
 }
 
 fn bad_request(why: &str) -> Refused {

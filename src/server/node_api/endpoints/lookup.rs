@@ -11,7 +11,7 @@ use keelson_cri::{CriError, ErrorKind};
 
 use crate::reply::{Reply, text};
 
-/// An answer instead of what was looked for.
+/// An answer instead of what was asked for.
 pub(super) type Refused = Box<Response<Reply>>;
 
 pub(super) fn pod(node: &NodeHandle, of: &OfPod) -> Result<(PodUid, Arc<Pod>), Refused> {
@@ -23,13 +23,10 @@ pub(super) fn pod(node: &NodeHandle, of: &OfPod) -> Result<(PodUid, Arc<Pod>), R
 }
 
 /// A container that runs now, of a pod that is to run here.
-pub(super) async fn running(
-    node: &NodeHandle,
-    of: &OfContainer,
-) -> Result<(ContainerId, PodUid, Arc<Pod>), Refused> {
+pub(super) async fn running(node: &NodeHandle, of: &OfContainer) -> Result<(ContainerId, Arc<Pod>), Refused> {
     let (uid, pod) = pod(node, &of.pod)?;
     match node.running(&uid, &of.container).await {
-        Ok(Some(id)) => Ok((id, uid, pod)),
+        Ok(Some(id)) => Ok((id, pod)),
         Ok(None) => {
             Err(Box::new(text(StatusCode::NOT_FOUND, format!("container not found ({:?})\n", of.container))))
         }

@@ -2,8 +2,8 @@
 
 use http::{Response, StatusCode};
 use keelson_agent::NodeHandle;
-use keelson_core::metrics::CONTENT_TYPE;
 use keelson_core::node_api::Endpoint;
+use keelson_kit::metrics::CONTENT_TYPE;
 
 use super::super::traffic;
 use crate::reply::{Reply, reply, text};

@@ -23,7 +23,7 @@ use super::streaming::Streaming;
 use crate::reply::{Reply, text};
 
 /// What all endpoints share.
-struct Shared {
+struct EndpointContext {
     node: NodeHandle,
     streaming: Streaming,
 }
@@ -31,15 +31,15 @@ struct Shared {
 /// The endpoints of this node.
 pub(super) fn of(node: NodeHandle) -> Endpoints {
     let idle = node.settings().kubelet.streaming_connection_idle_timeout.get();
-    let shared = Arc::new(Shared { node, streaming: Streaming::new(idle) });
+    let context = Arc::new(EndpointContext { node, streaming: Streaming::new(idle) });
     Arc::new(move |call| {
-        let shared = shared.clone();
-        Box::pin(async move { serve(&shared, call).await })
+        let context = context.clone();
+        Box::pin(async move { serve(&context, call).await })
     })
 }
 
-async fn serve(shared: &Shared, call: Call) -> Response<Reply> {
-    let Shared { node, streaming } = shared;
+async fn serve(context: &EndpointContext, call: Call) -> Response<Reply> {
+    let EndpointContext { node, streaming } = context;
     if call.endpoint.is_debugging() && !node.settings().kubelet.enable_debugging_handlers {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n");
     }

@@ -40,8 +40,8 @@ enum Broken {
     Writing(io::Error),
 }
 
-/// Returns when both have ended, or one is gone. A runtime that is gone may have said something last, which the caller is
-/// still to hear, whatever the caller wanted to tell it meanwhile.
+/// Returns when both have ended, or one is gone. A runtime that is gone may have sent something last, which is still
+/// passed on to the caller, whatever the caller sent meanwhile.
 async fn join<A, B>(caller: A, runtime: B) -> Result<(), Broken>
 where
     A: AsyncRead + AsyncWrite + Unpin,

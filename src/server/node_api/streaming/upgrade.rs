@@ -10,7 +10,7 @@ pub(in crate::node_api) enum Wanted {
 }
 
 impl Wanted {
-    /// An error in words for a request that cannot be upgraded.
+    /// A message for a request that cannot be upgraded.
     pub fn of<B>(request: &Request<B>) -> Result<Self, &'static str> {
         let headers = request.headers();
         let asks = headers.get_all(header::CONNECTION).iter().any(|value| {

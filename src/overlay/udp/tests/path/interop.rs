@@ -4,20 +4,19 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::thread;
 
+use keelson_require::{part, require};
+
 use crate::needs_rig;
-use crate::rig::flanneld::{Etcd, Flanneld, parts};
+use crate::rig::flanneld::{Etcd, Flanneld, Parts};
 use crate::rig::{World, receive};
 
 #[test]
 fn a_pod_behind_flanneld_is_reached_both_ways() {
     needs_rig!();
-    let Some(parts) = parts() else {
-        eprintln!("left out: flanneld and etcd are not built (tests/parts.sh flanneld etcd)");
-        return;
-    };
+    let parts = Parts::of(&require!(part("flanneld")), &require!(part("etcd")));
     let world = World::new(2);
     let (a, b) = (&world.hosts[0], &world.hosts[1]);
-    let etcd = Etcd::start(&parts, &b.place);
+    let etcd = Etcd::start(&parts, &b.netns);
     etcd.put(
         "/coreos.com/network/config",
         r#"{"Network":"10.1.0.0/16","SubnetLen":24,"Backend":{"Type":"udp"}}"#,
@@ -26,7 +25,7 @@ fn a_pod_behind_flanneld_is_reached_both_ways() {
         let key = format!("/coreos.com/network/subnets/10.1.{}.0-24", host.number);
         etcd.put(&key, &format!(r#"{{"PublicIP":"{}","BackendType":"udp"}}"#, host.endpoint(false).ip()));
     }
-    let _flanneld = Flanneld::start(&parts, &b.place, b.number, &etcd);
+    let _flanneld = Flanneld::start(&parts, &b.netns, b.number, &etcd);
     let path = a.start(false);
     path.peers().set(b.peer(false));
 

@@ -1,8 +1,8 @@
-//! Only peers are heard, and only for what they hold. Whatever else comes is dropped, counted, and does no harm.
+//! Only packets of peers from their own subnets are accepted. Everything else is dropped, counted, and does no harm.
 
 use std::net::SocketAddr;
 
-use keelson_overlay_udp::{Count, Path, Reason};
+use keelson_overlay_udp::{Count, DropReason, Path};
 
 use crate::needs_rig;
 use crate::rig::{World, eventually, receive};
@@ -26,7 +26,7 @@ fn inner(source: [u8; 4], destination: [u8; 4], port: u16, payload: &[u8]) -> Ve
     bytes
 }
 
-fn counts(path: &Path, reason: Reason, so_many: u64) {
+fn counts(path: &Path, reason: DropReason, so_many: u64) {
     eventually(&format!("{so_many} dropped as {reason:?}"), || path.counters().dropped(reason) >= so_many);
     assert_eq!(path.counters().dropped(reason), so_many);
 }
@@ -40,37 +40,37 @@ fn what_does_not_come_from_a_peer_is_dropped_and_counted() {
     let path = b.start(false);
     path.peers().set(a.peer(false));
     let to = b.endpoint(false);
-    let peer = a.place.udp(&a.endpoint(false).to_string());
+    let peer = a.netns.udp(&a.endpoint(false).to_string());
     let far = b.pod.udp("0.0.0.0:0");
     let port = far.local_addr().unwrap().port();
     let good = |payload: &[u8]| inner([10, 1, 1, 2], [10, 1, 2, 2], port, payload);
 
     // The same bytes from another host, and from another port of the right host.
-    c.place.udp(&c.endpoint(false).to_string()).send_to(&good(b"stranger"), to).unwrap();
-    counts(&path, Reason::UnknownPeer, 1);
-    a.place.udp("0.0.0.0:0").send_to(&good(b"other port"), to).unwrap();
-    counts(&path, Reason::UnknownPeer, 2);
+    c.netns.udp(&c.endpoint(false).to_string()).send_to(&good(b"stranger"), to).unwrap();
+    counts(&path, DropReason::UnknownPeer, 1);
+    a.netns.udp("0.0.0.0:0").send_to(&good(b"other port"), to).unwrap();
+    counts(&path, DropReason::UnknownPeer, 2);
 
     // From the peer, but in somebody else's name, or for somebody else.
     peer.send_to(&inner([10, 1, 3, 2], [10, 1, 2, 2], port, b"spoofed"), to).unwrap();
     peer.send_to(&inner([10, 1, 2, 9], [10, 1, 2, 2], port, b"spoofed as ours"), to).unwrap();
-    counts(&path, Reason::ForeignSource, 2);
+    counts(&path, DropReason::ForeignSource, 2);
     peer.send_to(&inner([10, 1, 1, 2], [10, 1, 3, 2], port, b"in transit"), to).unwrap();
-    counts(&path, Reason::ForeignDestination, 1);
+    counts(&path, DropReason::ForeignDestination, 1);
 
     // No packets at all, or other lengths than they say.
     peer.send_to(b"", to).unwrap();
     peer.send_to(&good(b"cut off")[..30], to).unwrap();
-    counts(&path, Reason::Truncated, 2);
+    counts(&path, DropReason::Truncated, 2);
     peer.send_to(&[good(b"x"), vec![0; 5]].concat(), to).unwrap();
-    counts(&path, Reason::Oversized, 1);
+    counts(&path, DropReason::Oversized, 1);
     peer.send_to(b"\x16\x03\x01 hello", to).unwrap();
     peer.send_to(&[0x41; 60], to).unwrap();
-    counts(&path, Reason::NotIp, 2);
+    counts(&path, DropReason::NotIp, 2);
     let mut last_hop = good(b"looping");
     last_hop[8] = 1;
     peer.send_to(&last_hop, to).unwrap();
-    counts(&path, Reason::HopsExceeded, 1);
+    counts(&path, DropReason::HopsExceeded, 1);
 
     // After all that the path still carries, and nothing of it has arrived.
     peer.send_to(&good(b"hello"), to).unwrap();
@@ -88,7 +88,7 @@ fn noise_from_a_peer_does_no_harm() {
     let (a, b) = (&world.hosts[0], &world.hosts[1]);
     let path = b.start(false);
     path.peers().set(a.peer(false));
-    let peer = a.place.udp(&a.endpoint(false).to_string());
+    let peer = a.netns.udp(&a.endpoint(false).to_string());
     let to = b.endpoint(false);
     let mut state = 1u64;
     let mut random = move || {

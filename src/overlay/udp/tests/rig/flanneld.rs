@@ -7,26 +7,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{Place, eventually};
+use super::{TestNetns, eventually};
 
 pub struct Parts {
     flanneld: PathBuf,
     etcd: PathBuf,
 }
 
-/// Where the programs are, if they were built.
-pub fn parts() -> Option<Parts> {
-    let cache = std::env::var_os("KEELSON_PARTS").map(PathBuf::from).or_else(|| {
-        let home = PathBuf::from(std::env::var_os("HOME")?);
-        let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
-        Some(cache.join("keelson/parts"))
-    })?;
-    let newest = |part: &str| {
-        let entries = std::fs::read_dir(&cache).ok()?;
-        let found = entries.flatten().map(|entry| entry.path().join(part)).filter(|path| path.is_file());
-        found.max()
-    };
-    Some(Parts { flanneld: newest("flanneld")?, etcd: newest("etcd")? })
+impl Parts {
+    /// From the directories of the parts of these names.
+    pub fn of(flanneld: &Path, etcd: &Path) -> Parts {
+        Parts { flanneld: flanneld.join("flanneld"), etcd: etcd.join("etcd") }
+    }
 }
 
 /// A program that is killed with the one that started it, should that end without tidying up.
@@ -56,16 +48,16 @@ pub struct Etcd {
 pub const CLIENT: &str = "127.0.0.1:2379";
 
 impl Etcd {
-    pub fn start(parts: &Parts, place: &Place) -> Etcd {
+    pub fn start(parts: &Parts, netns: &TestNetns) -> Etcd {
         let dir = directory("etcd");
         let url = format!("http://{CLIENT}");
         let mut command = mortal(&parts.etcd);
         command.arg("--data-dir").arg(&dir).args(["--unsafe-no-fsync", "--listen-client-urls", &url]);
         command.args(["--advertise-client-urls", &url, "--listen-peer-urls", "http://127.0.0.1:2380"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = place.run(|| command.spawn()).unwrap();
-        let ns = keelson_netkit::NetNs::open(place.path()).unwrap();
-        let etcd = Etcd { child, dir, place_path: place.path(), ns };
+        let child = netns.run(|| command.spawn()).unwrap();
+        let ns = keelson_netkit::NetNs::open(netns.path()).unwrap();
+        let etcd = Etcd { child, dir, place_path: netns.path(), ns };
         eventually("etcd answers", || etcd.post("/v3/kv/range", r#"{"key":"YQ=="}"#).is_some());
         etcd
     }
@@ -134,7 +126,7 @@ pub struct Flanneld {
 
 impl Flanneld {
     /// Starts flanneld on a host whose loopback reaches `etcd`, and waits until its device carries.
-    pub fn start(parts: &Parts, host: &Place, number: u8, etcd: &Etcd) -> Flanneld {
+    pub fn start(parts: &Parts, host: &TestNetns, number: u8, etcd: &Etcd) -> Flanneld {
         assert_eq!(etcd.place_path, host.path(), "etcd must be on flanneld's own loopback");
         let dir = directory("flanneld");
         let env_file = dir.join("subnet.env");
@@ -166,7 +158,7 @@ impl Drop for Flanneld {
 }
 
 /// Waits until the device on this host is up, with the subnet that `who` was to take.
-pub fn carries(host: &Place, number: u8, who: &str) {
+pub fn carries(host: &TestNetns, number: u8, who: &str) {
     eventually(&format!("{who}'s device is up"), || {
         let show = || Command::new("ip").args(["-4", "addr", "show", "flannel0"]).output();
         let output = host.run(show).unwrap();

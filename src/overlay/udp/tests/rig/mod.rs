@@ -9,48 +9,39 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use keelson_netkit::{IfName, IpNet, NetNs};
+use keelson_kit::cidr::IpNetwork;
+use keelson_netkit::{IfName, NetNs};
 use keelson_overlay_udp::{Config, PORT, Path, Peer};
 
 /// Long enough for a loaded machine; only failures ever wait for it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const DEVICE: &str = "flannel0";
 
-/// Why a test cannot run here, if it cannot.
-pub fn obstacle() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("it needs root, for network namespaces");
-    }
-    if Command::new("ip").arg("-V").output().is_err() {
-        return Some("it needs the ip program");
-    }
-    if std::fs::metadata("/dev/net/tun").is_err() {
-        return Some("this machine has no /dev/net/tun");
-    }
-    None
-}
+/// Where the kernel gives tunnel devices.
+pub const TUN: &str = "/dev/net/tun";
 
-/// Leaves the test, saying why, where it cannot run.
+/// Ends the test as skipped where it cannot run.
 #[macro_export]
 macro_rules! needs_rig {
     () => {
-        if let Some(why) = $crate::rig::obstacle() {
-            eprintln!("left out: {why}");
-            return;
-        }
+        keelson_require::require!(keelson_require::network_namespaces());
+        keelson_require::require!(
+            std::fs::metadata($crate::rig::TUN)
+                .map_err(|_| keelson_require::Missing::new($crate::rig::TUN, "modprobe tun"))
+        );
     };
 }
 
 /// A network namespace and what is done in it.
-pub struct Place {
+pub struct TestNetns {
     pub ns: NetNs,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        let place = Place { ns: NetNs::anonymous().unwrap() };
-        place.ip(&["link set lo up"]);
-        place
+impl TestNetns {
+    pub fn new() -> TestNetns {
+        let netns = TestNetns { ns: NetNs::anonymous().unwrap() };
+        netns.ip(&["link set lo up"]);
+        netns
     }
 
     /// A path by which other processes can open the namespace.
@@ -100,18 +91,18 @@ impl Place {
 /// A host: 192.168.N.2 (fd99:N::2) towards the router, 10.1.N.0/24 (fd00:1:N::/64) for its pod, which is .2 (::2).
 pub struct Host {
     pub number: u8,
-    pub place: Place,
-    pub pod: Place,
+    pub netns: TestNetns,
+    pub pod: TestNetns,
 }
 
 pub struct World {
-    pub router: Place,
+    pub router: TestNetns,
     pub hosts: Vec<Host>,
 }
 
 impl World {
     pub fn new(count: u8) -> World {
-        let router = Place::new();
+        let router = TestNetns::new();
         for family in ["ipv4.ip_forward", "ipv6.conf.all.forwarding"] {
             router.sysctl(family, "1");
         }
@@ -135,16 +126,16 @@ impl World {
 }
 
 impl Host {
-    fn new(number: u8, router: &Place) -> Host {
-        let (place, pod) = (Place::new(), Place::new());
+    fn new(number: u8, router: &TestNetns) -> Host {
+        let (netns, pod) = (TestNetns::new(), TestNetns::new());
         let n = number;
         router.ip(&[
-            &format!("link add h{n} type veth peer name eth0 netns {}", place.path()),
+            &format!("link add h{n} type veth peer name eth0 netns {}", netns.path()),
             &format!("addr add 192.168.{n}.1/24 dev h{n}"),
             &format!("addr add fd99:{n}::1/64 dev h{n} nodad"),
             &format!("link set h{n} up"),
         ]);
-        place.ip(&[
+        netns.ip(&[
             &format!("addr add 192.168.{n}.2/24 dev eth0"),
             &format!("addr add fd99:{n}::2/64 dev eth0 nodad"),
             "link set eth0 up",
@@ -165,9 +156,9 @@ impl Host {
             &format!("-6 route add default via fd00:1:{n}::1"),
         ]);
         for family in ["ipv4.ip_forward", "ipv6.conf.all.forwarding"] {
-            place.sysctl(family, "1");
+            netns.sysctl(family, "1");
         }
-        Host { number, place, pod }
+        Host { number, netns, pod }
     }
 
     pub fn endpoint(&self, v6: bool) -> SocketAddr {
@@ -176,7 +167,7 @@ impl Host {
         text.parse().unwrap()
     }
 
-    pub fn subnets(&self) -> Vec<IpNet> {
+    pub fn subnets(&self) -> Vec<IpNetwork> {
         let n = self.number;
         [format!("10.1.{n}.0/24"), format!("fd00:1:{n}::/64")].iter().map(|t| t.parse().unwrap()).collect()
     }
@@ -198,7 +189,7 @@ impl Host {
             subnets: self.subnets(),
             queues: Some(2),
         };
-        let path = self.place.run(|| Path::start(&config)).unwrap();
+        let path = self.netns.run(|| Path::start(&config)).unwrap();
         self.configure();
         path
     }
@@ -206,7 +197,7 @@ impl Host {
     /// What the daemon does to the device; a device that was kept has it all already.
     pub fn configure(&self) {
         let n = self.number;
-        self.place.ip(&[
+        self.netns.ip(&[
             &format!("addr replace 10.1.{n}.0/32 dev {DEVICE}"),
             &format!("addr replace fd00:1:{n}::/128 dev {DEVICE} nodad"),
             &format!("link set {DEVICE} mtu 1452 up"),

@@ -1,0 +1,39 @@
+//! What this machine is, put together for the Node object. Read once: none of it changes without a reboot, except the
+//! size of the filesystem, which is not worth a poll.
+
+use keelson_core::config::Settings;
+use keelson_core::node::{Capacity, Machine};
+use keelson_core::resources::NodeCapacity;
+use keelson_host::machine::{Roots, filesystem, read};
+
+use crate::run::AgentError;
+
+pub struct MachineFacts {
+    pub machine: Machine,
+    pub capacity: Capacity,
+}
+
+impl MachineFacts {
+    pub fn read(settings: &Settings) -> Result<Self, AgentError> {
+        let found = read(&Roots::default())?;
+        let storage = filesystem(&settings.paths.root_dir)?;
+        let most = u32::try_from(settings.kubelet.max_pods).unwrap_or(110);
+        let per_core = u32::try_from(settings.kubelet.pods_per_core).unwrap_or(0);
+        let pods = if per_core > 0 { most.min(per_core.saturating_mul(found.cpus)) } else { most };
+        let capacity = Capacity {
+            cpu_millis: u64::from(found.cpus) * 1000,
+            memory_bytes: found.memory_bytes,
+            ephemeral_storage_bytes: storage.bytes,
+            pods,
+            huge_pages: found.huge_pages,
+        };
+        Ok(Self { machine: found.machine, capacity })
+    }
+
+    pub fn node_capacity(&self) -> NodeCapacity {
+        NodeCapacity {
+            milli_cpu: i64::try_from(self.capacity.cpu_millis).unwrap_or(i64::MAX),
+            memory_bytes: i64::try_from(self.capacity.memory_bytes).unwrap_or(i64::MAX),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Which pods this node is to run: the sources, admission, mirrors of static pods, and a worker for each.
+
+pub mod admission;
+pub mod desired_store;
+pub mod mirror;
+pub mod node_lookup;
+pub mod orphans;
+pub mod pod_loop;
+pub mod supervisor;

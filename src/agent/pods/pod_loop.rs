@@ -1,0 +1,420 @@
+//! The way of a pod into its worker: events of both sources and of the runtime come in, orders go out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use keelson_apiserver::Update;
+use keelson_core::desired::{DesiredPod, PodSource};
+use keelson_core::ids::PodUid;
+use keelson_core::manifest::CONFIG_MIRROR;
+use keelson_core::observed::ObservedPod;
+use keelson_core::pod::{Directive, Order};
+use keelson_core::qos::QosClass;
+use keelson_core::resources::qos_cgroup_shares;
+use keelson_core::status::has_finished;
+use keelson_core::view::refused_manifest;
+use keelson_cri::{PodHint, RuntimeChange, Survey, observe_pod, survey};
+use keelson_host::static_pods::ManifestSet;
+use keelson_kit::backoff::{Backoff, Policy};
+use tokio::sync::mpsc;
+
+use crate::node::Node;
+use crate::pods::admission::{Admission, Knowledge};
+use crate::pods::desired_store::DesiredStore;
+use crate::pods::mirror::{self, NodeIdentity, Step};
+use crate::pods::node_lookup::NodeLookup;
+use crate::pods::orphans;
+use crate::pods::supervisor::Supervisor;
+use crate::report::status_writer::Target;
+
+pub type PodEvents = Pin<Box<dyn Stream<Item = Update<Pod>> + Send>>;
+pub type StaticSets = mpsc::Receiver<Arc<ManifestSet>>;
+
+pub struct PodLoop {
+    pub node: Arc<Node>,
+    pub api: Option<PodEvents>,
+    pub statics: StaticSets,
+    pub runtime: mpsc::Receiver<RuntimeChange>,
+}
+
+struct State {
+    node: Arc<Node>,
+    store: DesiredStore,
+    supervisor: Supervisor,
+    admission: Admission,
+    lookup: NodeLookup,
+    /// What the runtime held when the agent came up and nobody has claimed yet.
+    found: BTreeMap<PodUid, ObservedPod>,
+    /// Pods that the runtime would not describe then. Whatever is on disk may be theirs.
+    unread: BTreeSet<PodUid>,
+    /// Pods among these that came from manifests. Only another manifest can want one of their names.
+    from_files: BTreeSet<PodUid>,
+    orphans_settled: bool,
+    complaints: BTreeSet<String>,
+    burstable_shares: i64,
+    strays: Option<mpsc::Sender<ObservedPod>>,
+}
+
+impl PodLoop {
+    /// Runs until dropped. Pods that are running go on without it.
+    pub async fn run(mut self) {
+        let Survey { pods: found, unread, from_files } = first_survey(&self.node).await;
+        tracing::info!(pods = found.len(), "found in the runtime");
+        for (uid, error) in &unread {
+            tracing::warn!(%uid, %error, "the runtime holds a pod that it cannot describe; it is left alone");
+        }
+        let mut state = State {
+            supervisor: Supervisor::new(self.node.clone()),
+            admission: Admission::new(self.node.clone()),
+            lookup: NodeLookup::new(self.node.clone()),
+            node: self.node,
+            store: DesiredStore::default(),
+            found,
+            unread: unread.into_keys().collect(),
+            from_files,
+            orphans_settled: false,
+            complaints: BTreeSet::new(),
+            burstable_shares: 0,
+            strays: None,
+        };
+        let (found_stray, mut strays) = mpsc::channel(16);
+        state.strays = Some(found_stray);
+        let mut mirrors = tokio::time::interval(Duration::from_secs(30));
+        mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut connected = true;
+        // Known once the node is registered; mirrors need it.
+        let mut node_uid = state.node.state.uid();
+        loop {
+            state.node.reports.pulse.pod_loop_turned();
+            let mut mirrors_due = false;
+            tokio::select! {
+                event = next(&mut self.api) => {
+                    if let Update::Disconnected(error) = &event {
+                        if std::mem::take(&mut connected) {
+                            tracing::warn!(%error, "the apiserver cannot be watched; pods go on as they are");
+                        }
+                    } else if !std::mem::replace(&mut connected, true) {
+                        tracing::info!("the apiserver is watched again");
+                    }
+                    mirrors_due = state.pod_changed(event);
+                }
+                Some(set) = self.statics.recv() => {
+                    state.manifests(&set);
+                    mirrors_due = true;
+                }
+                Some(change) = self.runtime.recv() => state.runtime_changed(change),
+                Some(left) = strays.recv() => state.stray(left),
+                uids = state.lookup.answered() => {
+                    uids.iter().for_each(|uid| state.dispatch_by(uid, Knowledge::Asked));
+                }
+                uid = state.supervisor.ended() => {
+                    state.ended(&uid);
+                    mirrors_due = true;
+                }
+                Ok(()) = node_uid.changed() => mirrors_due = true,
+                _ = mirrors.tick() => mirrors_due = true,
+            }
+            let uid = node_uid.borrow().clone();
+            if mirrors_due && let Some(uid) = uid {
+                let name = state.node.settings.node_name.clone();
+                state.settle_mirrors(&NodeIdentity { name, uid });
+            }
+            state.settle_orphans();
+            state.weigh_burstable();
+        }
+    }
+}
+
+async fn next(api: &mut Option<PodEvents>) -> Update<Pod> {
+    match api {
+        Some(stream) => match stream.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// The runtime is the record: nothing is decided before it has been read once.
+async fn first_survey(node: &Node) -> Survey {
+    const RETRY: Policy = Policy::new(Duration::from_millis(100), Duration::from_secs(5));
+    let mut backoff = Backoff::default();
+    loop {
+        match survey(&node.runtime).await {
+            Ok(found) => return found,
+            Err(e) => {
+                let pause = backoff.fail(RETRY);
+                tracing::warn!(error = %e, retry_in = ?pause, "the runtime cannot be read yet");
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Returns whether mirrors may be concerned.
+    fn pod_changed(&mut self, event: Update<Pod>) -> bool {
+        match event {
+            Update::Synced { items: pods, .. } => {
+                let changed = self.store.replace_api(pods);
+                let known: Vec<_> = self.supervisor.uids().cloned().collect();
+                changed
+                    .into_iter()
+                    .chain(known)
+                    .collect::<BTreeSet<_>>()
+                    .iter()
+                    .for_each(|uid| self.dispatch(uid));
+                true
+            }
+            Update::Applied(pod) => {
+                let is_mirror = mirror::is_mirror(&pod);
+                if let Some(uid) = self.store.apply_api(pod) {
+                    self.dispatch(&uid);
+                }
+                is_mirror
+            }
+            Update::Deleted(pod) => {
+                let is_mirror = mirror::is_mirror(&pod);
+                if let Some(uid) = self.store.delete_api(&pod) {
+                    self.dispatch(&uid);
+                }
+                is_mirror
+            }
+            Update::Disconnected(_) => false,
+        }
+    }
+
+    fn manifests(&mut self, set: &ManifestSet) {
+        let mut good = vec![];
+        let mut complaints = BTreeSet::new();
+        self.node
+            .registry
+            .refuse(set.iter().filter_map(|m| m.as_ref().err()).map(refused_manifest).collect());
+        for manifest in set {
+            match manifest {
+                Ok(pod) => good.push(pod.clone()),
+                Err(e) => {
+                    let text = e.to_string();
+                    if !self.complaints.contains(&text) {
+                        tracing::error!(error = text, "a manifest was refused; the others go on");
+                        self.node.node_event(true, "FailedManifest", &text);
+                    }
+                    complaints.insert(text);
+                }
+            }
+        }
+        self.complaints = complaints;
+        for uid in self.store.replace_statics(good) {
+            self.dispatch(&uid);
+        }
+    }
+
+    /// Hands a pod's latest state to its worker.
+    fn dispatch(&mut self, uid: &PodUid) {
+        self.dispatch_by(uid, Knowledge::Watched);
+    }
+
+    fn dispatch_by(&mut self, uid: &PodUid, knowledge: Knowledge) {
+        let desired = self.store.get(uid);
+        let Some(desired) = desired else {
+            self.supervisor.unqueue(uid);
+            if self.supervisor.has(uid) {
+                self.supervisor.order(uid, Order::vanished(), None);
+            } else {
+                self.admission.forget(uid);
+            }
+            return;
+        };
+        self.bind_status(uid);
+        let new = !self.supervisor.has(uid);
+        // What already runs was admitted by whoever started it.
+        let directive = if new && !self.found.contains_key(uid) {
+            match self.admission.decide(&desired, self.store.all(), knowledge) {
+                Some(decided) => decided,
+                None => return self.lookup.want(uid.clone()),
+            }
+        } else {
+            self.admission.directive(uid)
+        };
+        if let (true, Directive::Refuse(refusal)) = (new, &directive) {
+            tracing::warn!(pod = desired.name(), namespace = desired.namespace(), %uid, reason = refusal.reason, message = refusal.message, "pod refused");
+            self.node.pod_event(&desired.pod, true, &refusal.reason, &refusal.message, None);
+            self.node.reports.metrics.pod_rejected(&refusal.reason);
+        }
+        if new && desired.source == PodSource::Static {
+            self.retire_revisions(&desired);
+        }
+        let found = self.found.remove(uid);
+        self.supervisor.order(uid, Order { desired: Some(desired), directive }, found);
+    }
+
+    /// A manifest that was edited while no agent ran: what its old text has left goes first. That needs no apiserver.
+    fn retire_revisions(&mut self, desired: &DesiredPod) {
+        let mut old = self.found.iter().filter(|(uid, found)| {
+            **uid != desired.uid
+                && self.from_files.contains(*uid)
+                && self.store.get(uid).is_none()
+                && found.namespace == desired.namespace()
+                && found.name == desired.name()
+        });
+        let old: Vec<PodUid> = old.by_ref().map(|(uid, _)| uid.clone()).collect();
+        for uid in old {
+            let Some(left) = self.found.remove(&uid) else { continue };
+            tracing::info!(%uid, namespace = left.namespace, pod = left.name, "left by an earlier text of a manifest; taking it down");
+            self.supervisor.retire(&uid, left);
+        }
+    }
+
+    /// Which API object shows this pod.
+    fn bind_status(&self, uid: &PodUid) {
+        let Some(desired) = self.store.get(uid) else { return };
+        let object = match desired.source {
+            PodSource::Api => Some(desired.pod.clone()),
+            PodSource::Static => self
+                .store
+                .mirror_of(&desired.pod)
+                .filter(|m| {
+                    m.metadata.annotations.as_ref().and_then(|a| a.get(CONFIG_MIRROR)).map(String::as_str)
+                        == Some(uid.as_str())
+                })
+                .cloned(),
+        };
+        let target = object.as_ref().map(|pod| Target {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+        });
+        self.node.reports.statuses.bind(uid, target, object.as_deref());
+    }
+
+    fn runtime_changed(&mut self, change: RuntimeChange) {
+        match change {
+            RuntimeChange::Pod(uid) => {
+                if !self.supervisor.ring(&uid) && self.orphans_settled && self.store.get(&uid).is_none() {
+                    self.observe_stray(uid);
+                }
+            }
+            RuntimeChange::Resync => self.supervisor.ring_all(),
+        }
+    }
+
+    /// Something moved in a pod that has no worker. Mostly it is the echo of its removal; but a call that timed out
+    /// may have been carried out after its pod was gone. Observed beside the loop, which must not wait for the runtime.
+    fn observe_stray(&self, uid: PodUid) {
+        let (Some(found_stray), node) = (self.strays.clone(), self.node.clone()) else { return };
+        tokio::spawn(async move {
+            let hint = PodHint { namespace: "", name: "" };
+            match observe_pod(&node.runtime, &uid, hint).await {
+                Ok(left) if left.sandboxes.is_empty() && left.containers.is_empty() => {}
+                Ok(left) => drop(found_stray.send(left).await),
+                Err(e) => tracing::debug!(%uid, error = %e, "a stray pod could not be observed"),
+            }
+        });
+    }
+
+    fn stray(&mut self, left: ObservedPod) {
+        let uid = left.uid.clone();
+        if !self.supervisor.has(&uid) && self.store.get(&uid).is_none() {
+            tracing::info!(%uid, namespace = left.namespace, pod = left.name, "left over from a pod that is gone; taking it down");
+            self.supervisor.order(&uid, Order::vanished(), Some(left));
+        }
+    }
+
+    fn ended(&mut self, uid: &PodUid) {
+        self.admission.forget(uid);
+        self.node.registry.remove(uid);
+        self.node.reports.metrics.forget(uid);
+        self.node.reports.statuses.forget(uid);
+        if let Some(api) = &self.node.api {
+            api.objects.release(uid);
+            api.tokens.release(uid);
+        }
+        // The worker may have died, or its manifest may have come back under the same uid.
+        if self.store.get(uid).is_some_and(|d| d.pod.metadata.deletion_timestamp.is_none()) {
+            self.dispatch(uid);
+        }
+    }
+
+    fn settle_mirrors(&mut self, identity: &NodeIdentity) {
+        let Some(api) = self.node.api.as_ref().map(|a| a.api.clone()) else { return };
+        // Before the manifests were read, every mirror would be one too many.
+        if !self.store.complete(true) {
+            return;
+        }
+        let mut named = BTreeSet::new();
+        for (uid, pod) in self.store.statics() {
+            named.insert(crate::pods::desired_store::full_name(pod));
+            if !self.supervisor.has(uid) {
+                continue; // the old revision is still stopping; its mirror shows that
+            }
+            let (namespace, name) = crate::pods::desired_store::full_name(pod);
+            match mirror::step(pod, uid, self.store.mirror_of(pod).map(|m| &**m), identity) {
+                Step::Keep => {}
+                Step::Create(mirror) => {
+                    let api = api.clone();
+                    tokio::spawn(async move {
+                        if let Err(e) = api.create_mirror(&mirror).await {
+                            tracing::warn!(namespace, pod = name, error = %e, "mirror not created, will try again");
+                        }
+                    });
+                }
+                Step::Delete { uid } => delete_mirror(api.clone(), namespace, name, uid),
+            }
+        }
+        for mirror in self.store.mirrors() {
+            let (namespace, name) = crate::pods::desired_store::full_name(mirror);
+            let running = self.supervisor.runs_static(&namespace, &name);
+            if !named.contains(&(namespace.clone(), name.clone())) && !running {
+                delete_mirror(api.clone(), namespace, name, mirror.metadata.uid.clone().unwrap_or_default());
+            }
+        }
+    }
+
+    /// Once every source has reported, what nobody asked for is taken down: pods deleted while no agent ran.
+    fn settle_orphans(&mut self) {
+        if self.orphans_settled || !self.store.complete(self.node.api.is_some()) {
+            return;
+        }
+        self.orphans_settled = true;
+        let mut left = std::mem::take(&mut self.found);
+        orphans::on_disk(&self.node, &mut left, |uid| {
+            self.supervisor.has(uid) || self.store.get(uid).is_some() || self.unread.contains(uid)
+        });
+        for (uid, observed) in left {
+            tracing::info!(%uid, namespace = observed.namespace, pod = observed.name, "nobody asks for this pod any more; taking it down");
+            self.supervisor.order(&uid, Order::vanished(), Some(observed));
+        }
+    }
+}
+
+impl State {
+    /// Burstable pods together weigh against the others what they request together.
+    fn weigh_burstable(&mut self) {
+        let live = self.store.all().map(|(_, pod)| &**pod).filter(|p| !has_finished(p));
+        let shares = qos_cgroup_shares(QosClass::Burstable, live);
+        if std::mem::replace(&mut self.burstable_shares, shares) == shares {
+            return;
+        }
+        let (cgroups, wanted) = (self.node.cgroups.clone(), u64::try_from(shares).unwrap_or(2));
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = cgroups.set_qos(QosClass::Burstable, wanted) {
+                tracing::warn!(error = %e, "the weight of burstable pods is not set");
+            }
+        });
+    }
+}
+
+fn delete_mirror(api: keelson_apiserver::Api, namespace: String, name: String, uid: String) {
+    tokio::spawn(async move {
+        match api.delete_pod(&namespace, &name, &uid).await {
+            Err(e) if !e.is_not_found() => {
+                tracing::warn!(namespace, pod = name, error = %e, "mirror not deleted, will try again");
+            }
+            _ => {}
+        }
+    });
+}

@@ -1,0 +1,204 @@
+//! What the agent counts about itself, under the kubelet's names where dashboards know them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use keelson_core::ids::PodUid;
+use keelson_core::observed::ContainerState;
+use keelson_core::probe::{Outcome, ProbeKind};
+use keelson_kit::metrics::{Histogram, Kind, LabelledCounter, Text};
+
+use crate::registry::RuntimePod;
+
+/// As the kubelet has them for the start of a pod.
+const START_BOUNDS: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+pub struct Metrics {
+    pod_start: Mutex<Histogram>,
+    started_pods: LabelledCounter<0>,
+    started_containers: LabelledCounter<1>,
+    failed_containers: LabelledCounter<2>,
+    rejected_pods: LabelledCounter<1>,
+    rotated_logs: LabelledCounter<0>,
+    log_streams: Arc<AtomicU64>,
+    probes: Mutex<BTreeMap<(PodUid, String, ProbeKind), Probes>>,
+}
+
+#[derive(Default)]
+struct Probes {
+    namespace: String,
+    pod: String,
+    successful: u64,
+    failed: u64,
+    unknown: u64,
+}
+
+/// A log that is being read.
+pub struct LogStream(Arc<AtomicU64>);
+
+impl Drop for LogStream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            pod_start: Mutex::new(Histogram::new(START_BOUNDS)),
+            started_pods: LabelledCounter::default(),
+            started_containers: LabelledCounter::default(),
+            failed_containers: LabelledCounter::default(),
+            rejected_pods: LabelledCounter::default(),
+            rotated_logs: LabelledCounter::default(),
+            log_streams: Arc::default(),
+            probes: Mutex::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A pod that was new here has begun to run.
+    pub fn pod_started(&self, took: Duration) {
+        lock(&self.pod_start).observe(took.as_secs_f64());
+    }
+
+    pub fn sandbox_made(&self) {
+        self.started_pods.count([]);
+    }
+
+    /// `kind` is container or init_container.
+    pub fn container_started(&self, kind: &str) {
+        self.started_containers.count([kind]);
+    }
+
+    pub fn container_not_started(&self, kind: &str, reason: &str) {
+        self.failed_containers.count([reason, kind]);
+    }
+
+    pub fn pod_rejected(&self, reason: &str) {
+        self.rejected_pods.count([reason]);
+    }
+
+    pub fn log_rotated(&self) {
+        self.rotated_logs.count([]);
+    }
+
+    /// Somebody reads a log, until this is dropped.
+    pub fn log_stream(&self) -> LogStream {
+        self.log_streams.fetch_add(1, Ordering::Relaxed);
+        LogStream(self.log_streams.clone())
+    }
+
+    pub fn probed(&self, pod: (&PodUid, &str, &str), container: &str, kind: ProbeKind, outcome: &Outcome) {
+        let (uid, namespace, name) = pod;
+        let mut probes = lock(&self.probes);
+        let probes = probes.entry((uid.clone(), container.to_owned(), kind)).or_insert_with(|| Probes {
+            namespace: namespace.to_owned(),
+            pod: name.to_owned(),
+            ..Probes::default()
+        });
+        match outcome {
+            Outcome::Success => probes.successful += 1,
+            Outcome::Failure(_) => probes.failed += 1,
+            Outcome::Unknown(_) => probes.unknown += 1,
+        }
+    }
+
+    /// Nothing of a pod that is gone is kept.
+    pub fn forget(&self, uid: &PodUid) {
+        lock(&self.probes).retain(|(of, _, _), _| of != uid);
+    }
+
+    pub fn write(&self, text: &mut Text, node: &str, pods: &[Arc<RuntimePod>]) {
+        text.family("kubelet_node_name", Kind::Gauge, "The node's name; always 1");
+        text.sample(&[("node", node)], 1);
+        let running = pods.iter().filter(|p| p.sandbox.as_ref().is_some_and(|s| s.ready)).count();
+        text.single("kubelet_running_pods", Kind::Gauge, "Pods that have a running sandbox", running);
+        text.family("kubelet_running_containers", Kind::Gauge, "Containers by their state");
+        for (state, label) in [
+            (ContainerState::Created, "created"),
+            (ContainerState::Exited, "exited"),
+            (ContainerState::Running, "running"),
+            (ContainerState::Unknown, "unknown"),
+        ] {
+            let count: usize =
+                pods.iter().map(|p| p.containers.iter().filter(|c| c.state == state).count()).sum();
+            text.sample(&[("container_state", label)], count);
+        }
+        let help = "From seeing a pod for the first time to its running";
+        text.family("kubelet_pod_start_duration_seconds", Kind::Histogram, help);
+        lock(&self.pod_start).write(text, &[]);
+        self.started_pods.write(text, "kubelet_started_pods_total", [], "Sandboxes that were made");
+        let help = "Containers that were started";
+        self.started_containers.write(text, "kubelet_started_containers_total", ["container_type"], help);
+        let help = "Containers that could not be started";
+        let labels = ["code", "container_type"];
+        self.failed_containers.write(text, "kubelet_started_containers_errors_total", labels, help);
+        let help = "Pods that this node would not run";
+        self.rejected_pods.write(text, "kubelet_admission_rejections_total", ["reason"], help);
+        self.rotated_logs.write(
+            text,
+            "keelson_log_rotations_total",
+            [],
+            "Logs of containers that were rotated",
+        );
+        let streams = self.log_streams.load(Ordering::Relaxed);
+        text.single("keelson_log_streams", Kind::Gauge, "Logs that are being read", streams);
+    }
+
+    pub fn write_probes(&self, text: &mut Text) {
+        text.family("prober_probe_total", Kind::Counter, "Probes by what they found");
+        for ((uid, container, kind), probes) in lock(&self.probes).iter() {
+            for (result, count) in
+                [("successful", probes.successful), ("failed", probes.failed), ("unknown", probes.unknown)]
+            {
+                if count == 0 {
+                    continue;
+                }
+                let labels = [
+                    ("container", container.as_str()),
+                    ("namespace", &probes.namespace),
+                    ("pod", &probes.pod),
+                    ("pod_uid", uid.as_str()),
+                    ("probe_type", kind.title()),
+                    ("result", result),
+                ];
+                text.sample(&labels, count);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_forgotten_with_their_pod() {
+        let metrics = Metrics::default();
+        let uid = PodUid::try_from("u").expect("uid");
+        let pod = (&uid, "ns", "web");
+        metrics.probed(pod, "main", ProbeKind::Liveness, &Outcome::Success);
+        metrics.probed(pod, "main", ProbeKind::Liveness, &Outcome::Failure("no".into()));
+        let written = |metrics: &Metrics| {
+            let mut text = Text::default();
+            metrics.write_probes(&mut text);
+            text.finish()
+        };
+        let line = "prober_probe_total{container=\"main\",namespace=\"ns\",pod=\"web\",pod_uid=\"u\",\
+                    probe_type=\"Liveness\",result=\"failed\"} 1\n";
+        assert!(written(&metrics).contains(line), "{}", written(&metrics));
+        metrics.forget(&uid);
+        assert!(!written(&metrics).contains("web"));
+    }
+}

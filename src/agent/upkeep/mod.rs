@@ -1,0 +1,3 @@
+//! What keeps a node usable over the years.
+
+pub mod log_rotation;

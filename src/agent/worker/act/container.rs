@@ -1,0 +1,137 @@
+//! One container from nothing to running: prepared, created, started, its postStart hook run.
+
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use keelson_core::desired::DesiredPod;
+use keelson_core::ids::ContainerId;
+use keelson_core::plan::{ContainerKind, Kill};
+use keelson_core::pod::{ActionOutcome, StartFailure, StartRetry};
+use keelson_cri::CriError;
+
+use super::{Stop, hooks};
+use crate::worker::Worker;
+use crate::worker::blocking::blocking;
+
+impl Worker {
+    pub(super) async fn start_container(
+        &mut self,
+        name: &str,
+        kind: ContainerKind,
+        attempt: u32,
+        after: Option<ContainerId>,
+    ) -> Result<(), Stop> {
+        let Some(desired) = self.state.desired.clone() else { return Err(Stop) };
+        let Some(container) = find(&desired.pod, name, kind) else { return Err(Stop) };
+        if let Some(before) = after.and_then(|id| self.observed.containers.iter().find(|c| c.id == id)) {
+            let was_up = before.up_time();
+            self.settle(ActionOutcome::RestartBegun { name: name.to_owned(), was_up })?;
+        }
+        let result = match self.create(&desired, &container, kind, attempt).await {
+            Some(result) => result,
+            None => return Err(Stop),
+        };
+        let id = result.as_ref().ok().cloned();
+        self.settle(ActionOutcome::ContainerStarted { name: name.to_owned(), result: result.map(drop) })?;
+        let Some(id) = id else { return Err(Stop) };
+        self.node.reports.metrics.container_started(match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+            ContainerKind::Main => "container",
+            ContainerKind::Ephemeral => "ephemeral_container",
+        });
+        self.link_log(&desired, name, attempt, &id).await;
+        let post_start = container.lifecycle.as_ref().and_then(|l| l.post_start.clone());
+        match post_start {
+            Some(hook) => self.post_start(&container, &id, &hook).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Prepares, creates and starts it. `None`: it was given up for a more urgent order.
+    async fn create(
+        &self,
+        desired: &DesiredPod,
+        container: &Container,
+        kind: ContainerKind,
+        attempt: u32,
+    ) -> Option<Result<ContainerId, StartFailure>> {
+        let name = container.name.as_str();
+        let sandbox = self.observed.latest_sandbox()?;
+        let config = match self.sandbox_config(desired, sandbox.attempt, false).await {
+            Ok(config) => config,
+            Err(e) => return Some(Err(StartFailure::config(e))),
+        };
+        let prepared = self.unless_urgent(self.prepare(desired, container, kind, attempt, &config)).await?;
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let id = match self.node.runtime.create_container(&sandbox.id, prepared, &config).await {
+            Ok(id) => id,
+            Err(e) => {
+                let retry = if e.reserved_for().is_some() { StartRetry::Soon } else { StartRetry::Later };
+                return Some(Err(StartFailure { retry, ..StartFailure::create(e.message) }));
+            }
+        };
+        self.event(false, "Created", "Container created", Some(name));
+        let started = self.node.runtime.start_container(&id).await;
+        let failed =
+            |e: CriError| StartFailure { reason: "RunContainerError", ..StartFailure::create(e.message) };
+        Some(started.map(|()| id).map_err(failed))
+    }
+
+    async fn link_log(&self, desired: &DesiredPod, container: &str, attempt: u32, id: &ContainerId) {
+        let logs = self.node.logs.clone();
+        let (namespace, pod, uid) =
+            (desired.namespace().to_owned(), desired.name().to_owned(), self.uid.clone());
+        let (container, id) = (container.to_owned(), id.clone());
+        let linked = blocking(move || {
+            let log = logs.pod(&namespace, &pod, &uid).join(&container).join(format!("{attempt}.log"));
+            logs.link(&namespace, &pod, &container, &id, &log)
+        });
+        if let Err(e) = linked.await {
+            tracing::warn!(error = e, "no link for log collectors");
+        }
+    }
+
+    /// The container runs, but it is not ready before its hook has returned; a hook that fails ends it.
+    async fn post_start(
+        &mut self,
+        container: &Container,
+        id: &ContainerId,
+        hook: &LifecycleHandler,
+    ) -> Result<(), Stop> {
+        let Some(place) = self.place(id, &container.name) else { return Ok(()) };
+        self.settle(ActionOutcome::PostStartBegun { id: id.clone() })?;
+        if self.observe().await.is_ok() {
+            let order = self.inbox.latest_order();
+            self.decide(&order);
+        }
+        // An order may have ended the pod in that moment; the hook has no bound of its own then.
+        let result = if self.state.lifecycle.is_syncing() {
+            self.unless_urgent(hooks::run(&place, hook, None)).await.map(|r| r.map_err(|e| e.to_string()))
+        } else {
+            None
+        };
+        let failed = matches!(result, Some(Err(_)));
+        let (id, name) = (id.clone(), container.name.clone());
+        let done = ActionOutcome::PostStartEnded { id: id.clone(), name: name.clone(), result };
+        let settled = self.settle(done);
+        if failed {
+            // A failed hook is a failed container: its restart policy says what follows.
+            let grace_seconds = self.state.desired.as_ref().map_or(30, |d| d.grace().as_secs());
+            let message = "FailedPostStartHook".to_owned();
+            self.kill_containers(vec![Kill { id, name, grace_seconds, message, restart: None }]).await?;
+        }
+        settled
+    }
+}
+
+/// Ephemeral containers carry the same fields under another type.
+fn find(pod: &Pod, name: &str, kind: ContainerKind) -> Option<Container> {
+    let spec = pod.spec.as_ref()?;
+    if kind == ContainerKind::Ephemeral {
+        let found = spec.ephemeral_containers.iter().flatten().find(|e| e.name == name)?;
+        // Through bytes, which containers are read from anyway: to read one from a tree takes a reader of its own.
+        return serde_json::from_slice(&serde_json::to_vec(found).ok()?).ok();
+    }
+    spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name).cloned()
+}

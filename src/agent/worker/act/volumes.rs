@@ -1,0 +1,144 @@
+//! Has a pod's volumes prepared and kept up to date: gathers what they need and hands it to the volume manager.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use keelson_apiserver::{ObjectKey, ObjectKind, TokenSpec};
+use keelson_core::desired::DesiredPod;
+use keelson_core::env::{ObjectRefs, object_refs};
+use keelson_core::pod::{ActionOutcome, Step};
+use keelson_core::volumes::{Change, Needs, TokenNeed, VolumeOutcome, VolumePlan};
+use keelson_volumes::{Gather, Gathered, PodSetup};
+
+use super::Stop;
+use crate::node::Node;
+use crate::worker::Worker;
+
+/// ConfigMaps and Secrets that a pod refers to and that exist, by name.
+#[derive(Default, Clone)]
+pub(super) struct Objects {
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+}
+
+impl Worker {
+    pub(super) async fn mount_volumes(&mut self) -> Result<(), Stop> {
+        let Some(desired) = self.state.desired.clone() else { return Ok(()) };
+        self.inbox.follow(keys(&desired, &object_refs(&desired.pod)));
+        let plan = self.state.plan_volumes(Timestamp::now());
+        let node = self.node.clone();
+        match self.unless_urgent(carry_out(&node, &desired, &plan)).await {
+            Some(outcomes) => self.settle(ActionOutcome::VolumesMounted(outcomes)),
+            None => Err(Stop),
+        }
+    }
+
+    pub(super) async fn unmount_volumes(&mut self) -> Result<(), Stop> {
+        let dirs = self.node.dirs.pod(&self.uid);
+        let done = self.node.volumes.teardown(&dirs).await;
+        self.settle_step(Step::UnmountVolumes, done)
+    }
+
+    pub(super) async fn objects(&self, desired: &DesiredPod) -> Result<Objects, String> {
+        let refs = object_refs(&desired.pod);
+        if let Some(api) = &self.node.api {
+            api.objects.acquire(&desired.uid, keys(desired, &refs));
+        }
+        fetch(&self.node, desired, &refs).await
+    }
+}
+
+/// What a changed object means for volumes; `None` if nobody knows which one it was.
+pub(in crate::worker) fn change(key: Option<&ObjectKey>) -> Change<'_> {
+    match key {
+        Some(ObjectKey { kind: ObjectKind::ConfigMap, name, .. }) => Change::ConfigMap(name),
+        Some(ObjectKey { kind: ObjectKind::Secret, name, .. }) => Change::Secret(name),
+        None => Change::AnyObject,
+    }
+}
+
+fn keys(desired: &DesiredPod, refs: &ObjectRefs) -> BTreeSet<ObjectKey> {
+    let of = |kind: ObjectKind| {
+        move |name: &String| ObjectKey { kind, namespace: desired.namespace().to_owned(), name: name.clone() }
+    };
+    let config_maps = refs.config_maps.iter().map(of(ObjectKind::ConfigMap));
+    config_maps.chain(refs.secrets.iter().map(of(ObjectKind::Secret))).collect()
+}
+
+async fn fetch(node: &Node, desired: &DesiredPod, refs: &ObjectRefs) -> Result<Objects, String> {
+    let mut found = Objects::default();
+    let Some(api) = &node.api else { return Ok(found) };
+    let namespace = desired.namespace();
+    for name in &refs.config_maps {
+        let object = api.objects.get_config_map(namespace, name).await.map_err(|e| e.to_string())?;
+        found.config_maps.extend(object.map(|o| (name.clone(), o)));
+    }
+    for name in &refs.secrets {
+        let object = api.objects.get_secret(namespace, name).await.map_err(|e| e.to_string())?;
+        found.secrets.extend(object.map(|o| (name.clone(), o)));
+    }
+    Ok(found)
+}
+
+async fn carry_out(node: &Node, desired: &DesiredPod, plan: &VolumePlan) -> Vec<VolumeOutcome> {
+    let setup = Arc::new(PodSetup {
+        pod: desired.pod.clone(),
+        dirs: node.dirs.pod(&desired.uid),
+        node_allocatable: node.state.allocatable(),
+    });
+    if let Some(api) = &node.api {
+        api.objects.acquire(&desired.uid, keys(desired, &object_refs(&desired.pod)));
+    }
+    node.volumes.carry_out(plan, &setup, &Source { node, desired }).await
+}
+
+/// Where a pod's volumes get what they need: objects and tokens come from the apiserver, through its caches.
+struct Source<'a> {
+    node: &'a Node,
+    desired: &'a DesiredPod,
+}
+
+impl Gather for Source<'_> {
+    fn gather<'a>(&'a self, volume: &'a str, needs: Needs) -> BoxFuture<'a, Result<Gathered, String>> {
+        Box::pin(async move {
+            let refs = ObjectRefs { config_maps: needs.config_maps, secrets: needs.secrets };
+            let named = |e: String| format!("volume {volume:?}: {e}");
+            let objects = fetch(self.node, self.desired, &refs).await.map_err(named)?;
+            let mut gathered = Gathered {
+                config_maps: objects.config_maps,
+                secrets: objects.secrets,
+                ..Gathered::default()
+            };
+            for need in needs.tokens {
+                let Some(api) = &self.node.api else {
+                    return Err(format!(
+                        "volume {volume:?} asks for a service account token, and this node has no apiserver to get one from"
+                    ));
+                };
+                let spec = self.token(&need);
+                let token = api.tokens.get(&spec).await.map_err(|e| named(e.to_string()))?;
+                let renew_at = gathered.renew_at.map_or(token.renew_at, |t| t.min(token.renew_at));
+                gathered.renew_at = Some(renew_at);
+                gathered.tokens.insert(need, token.token);
+            }
+            Ok(gathered)
+        })
+    }
+}
+
+impl Source<'_> {
+    fn token(&self, need: &TokenNeed) -> TokenSpec {
+        let account = self.desired.pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
+        TokenSpec {
+            namespace: self.desired.namespace().to_owned(),
+            service_account: account.unwrap_or_else(|| "default".into()),
+            pod_name: self.desired.name().to_owned(),
+            pod_uid: self.desired.uid.clone(),
+            audience: need.audience.clone(),
+            expiration_seconds: need.expiration_seconds,
+        }
+    }
+}

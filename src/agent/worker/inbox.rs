@@ -1,0 +1,89 @@
+//! Everything that a worker waits for: orders, the runtime, its probes, changed objects, the time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use keelson_apiserver::ObjectKey;
+use keelson_core::pod::Order;
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::node::ApiParts;
+
+pub(super) struct Inbox {
+    orders: watch::Receiver<Order>,
+    /// Rung when something happened to the pod in the runtime.
+    runtime: Arc<Notify>,
+    probes: Arc<Notify>,
+    /// Changes of every ConfigMap and Secret that some pod of this node refers to; `None` on a node that stands alone.
+    objects: Option<broadcast::Receiver<ObjectKey>>,
+    /// What this pod refers to.
+    refs: BTreeSet<ObjectKey>,
+}
+
+/// What ended a wait.
+pub(super) enum Wake {
+    Order,
+    Runtime,
+    Probes,
+    /// Something that the pod refers to has changed. `None`: some changes were missed, and ours may be among them.
+    Object(Option<ObjectKey>),
+    Time,
+    /// Nobody gives orders any more: the agent is stopping.
+    Closed,
+}
+
+impl Inbox {
+    pub fn new(orders: watch::Receiver<Order>, runtime: Arc<Notify>, api: Option<&ApiParts>) -> Self {
+        let objects = api.map(|a| a.objects.changed());
+        Self { orders, runtime, probes: Arc::default(), objects, refs: BTreeSet::new() }
+    }
+
+    /// Rung by the prober when a verdict changes.
+    pub fn probe_bell(&self) -> Arc<Notify> {
+        self.probes.clone()
+    }
+
+    pub fn latest_order(&mut self) -> Order {
+        self.orders.borrow_and_update().clone()
+    }
+
+    /// The same orders, for somebody who watches them while an action goes on.
+    pub fn orders(&self) -> watch::Receiver<Order> {
+        self.orders.clone()
+    }
+
+    /// From now on, changes of these objects wake the worker.
+    pub fn follow(&mut self, refs: BTreeSet<ObjectKey>) {
+        self.refs = refs;
+    }
+
+    pub async fn wait(&mut self, until: Option<Timestamp>) -> Wake {
+        let pause =
+            until.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        tokio::select! {
+            order = self.orders.changed() => if order.is_ok() { Wake::Order } else { Wake::Closed },
+            () = self.runtime.notified() => Wake::Runtime,
+            () = self.probes.notified() => Wake::Probes,
+            object = changed(&mut self.objects, &self.refs) => Wake::Object(object),
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Wake::Time,
+        }
+    }
+}
+
+/// Resolves when something changed that the pod refers to.
+async fn changed(
+    objects: &mut Option<broadcast::Receiver<ObjectKey>>,
+    refs: &BTreeSet<ObjectKey>,
+) -> Option<ObjectKey> {
+    let Some(objects) = objects else { return std::future::pending().await };
+    loop {
+        match objects.recv().await {
+            Ok(key) if refs.contains(&key) => return Some(key),
+            Ok(_) => {}
+            Err(broadcast::error::RecvError::Lagged(_)) => return None,
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Which probes run, where they go, and what they report.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use keelson_core::desired::DesiredPod;
+use keelson_core::ids::ContainerId;
+use keelson_core::observed::ObservedContainer;
+use keelson_core::probe::Outcome;
+
+use super::Worker;
+use crate::node::Node;
+use crate::probe::handler::Place;
+use crate::probe::prober::Report;
+
+/// Failed probes become events; the recorder folds repetitions into one.
+pub(super) fn reports(node: &Arc<Node>, desired: Option<&DesiredPod>) -> Report {
+    let (node, desired) = (node.clone(), desired.cloned());
+    Arc::new(move |container, kind, outcome| {
+        let Some(desired) = &desired else { return };
+        let pod = (&desired.uid, desired.namespace(), desired.name());
+        node.reports.metrics.probed(pod, container, kind, outcome);
+        let message = match outcome {
+            Outcome::Success => return,
+            Outcome::Failure(why) => format!("{} probe failed: {why}", kind.title()),
+            Outcome::Unknown(why) => format!("{} probe errored: {why}", kind.title()),
+        };
+        node.pod_event(&desired.pod, true, "Unhealthy", &message, Some(container));
+    })
+}
+
+impl Worker {
+    /// Probes run for what runs, for as long as it runs and the pod is not on its way out.
+    pub(super) fn follow_probes(&mut self) {
+        let Some(desired) = &self.state.desired else { return };
+        let wanted = self.state.lifecycle.is_syncing();
+        let running: Vec<_> = self.observed.running().filter(|_| wanted).collect();
+        self.prober.keep_only(&running.iter().map(|c| &c.id).collect::<Vec<_>>());
+        let mut new = vec![];
+        for c in running {
+            let spec = desired.container(&c.name);
+            if spec.is_none() || self.prober.watches(&c.id) || self.state.hook_running(&c.id) {
+                continue;
+            }
+            let reported = reported(&self.state.previous_status, c);
+            let (ready, started) =
+                (reported.is_some_and(|s| s.ready), reported.is_some_and(|s| s.started == Some(true)));
+            let up = c.started_at.map(|at| Timestamp::now().duration_since(at));
+            let up = up.and_then(|d| Duration::try_from(d).ok()).unwrap_or_default();
+            new.extend(self.place(&c.id, &c.name).map(|place| (place, up, ready, started)));
+        }
+        for (place, up, ready, started) in new {
+            self.prober.watch(place, up, ready, started);
+        }
+    }
+
+    /// Where probes and hooks of a container go.
+    pub(super) fn place(&self, id: &ContainerId, name: &str) -> Option<Place> {
+        let desired = self.state.desired.as_ref()?;
+        let container = desired.container(name)?;
+        Some(Place {
+            runtime: self.node.runtime.clone(),
+            container: id.clone(),
+            pod_ip: self.pod_ip(desired),
+            spec: Arc::new(container.clone()),
+        })
+    }
+
+    fn pod_ip(&self, desired: &DesiredPod) -> Option<IpAddr> {
+        if desired.pod.spec.as_ref().is_some_and(|s| s.host_network == Some(true)) {
+            return self.node.state.addresses().first().copied();
+        }
+        self.observed.latest_sandbox().and_then(|s| s.ips.first().copied())
+    }
+}
+
+/// What the last status said of an instance, to go on from after a restart of the agent.
+fn reported<'a>(previous: &'a PodStatus, c: &ObservedContainer) -> Option<&'a ContainerStatus> {
+    let all = previous.container_statuses.iter().chain(&previous.init_container_statuses).flatten();
+    all.into_iter().find(|s| s.container_id.as_deref().is_some_and(|id| id.ends_with(c.id.as_str())))
+}

@@ -1,0 +1,92 @@
+//! Values that are each right for their field, but wrong together.
+
+use super::fields::Problem;
+use super::{Enforcement, KubeletConfiguration, Period};
+
+/// Every problem with its field's path.
+pub(super) fn check(c: &KubeletConfiguration) -> Vec<Problem> {
+    let mut found = vec![];
+    images(c, &mut found);
+    shutdown(c, &mut found);
+    eviction(c, &mut found);
+    allocatable(c, &mut found);
+    if c.max_pods > 0
+        && c.user_namespaces.as_ref().is_some_and(|u| u.ids_per_pod <= 0 || u.ids_per_pod % 65536 != 0)
+    {
+        found.push(("userNamespaces.idsPerPod".into(), "must be a multiple of 65536 greater than 0".into()));
+    }
+    found
+}
+
+fn images(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
+    let (low, high) = (c.image_gc_low_threshold_percent, c.image_gc_high_threshold_percent);
+    if low >= high {
+        let problem = format!("{low} must be less than imageGCHighThresholdPercent, which is {high}");
+        found.push(("imageGCLowThresholdPercent".into(), problem));
+    }
+    if c.serialize_image_pulls && c.max_parallel_image_pulls.is_some_and(|pulls| pulls > 1) {
+        let problem = "more than 1 needs serializeImagePulls: false";
+        found.push(("maxParallelImagePulls".into(), problem.into()));
+    }
+    if c.image_maximum_gc_age > Period::ZERO && c.image_maximum_gc_age <= c.image_minimum_gc_age {
+        let problem = format!("must be longer than imageMinimumGCAge, which is {}", c.image_minimum_gc_age);
+        found.push(("imageMaximumGCAge".into(), problem));
+    }
+}
+
+fn shutdown(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
+    let whole = c.shutdown_grace_period;
+    if c.shutdown_grace_period_critical_pods > whole {
+        let problem = format!("must not be longer than shutdownGracePeriod, which is {whole}");
+        found.push(("shutdownGracePeriodCriticalPods".into(), problem));
+    }
+    if !c.shutdown_grace_period_by_pod_priority.is_empty() && whole != Period::ZERO {
+        let problem = "cannot be used together with shutdownGracePeriod";
+        found.push(("shutdownGracePeriodByPodPriority".into(), problem.into()));
+    }
+}
+
+fn eviction(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
+    for signal in c.eviction_soft.keys().filter(|signal| !c.eviction_soft_grace_period.contains_key(*signal))
+    {
+        let problem = format!("{signal} has no grace period in evictionSoftGracePeriod");
+        found.push(("evictionSoft".into(), problem));
+    }
+}
+
+fn allocatable(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
+    let mut complain = |field: &str, problem: String| found.push((field.into(), problem));
+    let field = "enforceNodeAllocatable";
+    let levels = &c.enforce_node_allocatable;
+    for (index, level) in levels.iter().enumerate() {
+        if levels[..index].contains(level) {
+            complain(field, format!("{level} is there twice"));
+        }
+        match level {
+            Enforcement::None if levels.len() > 1 => complain(field, "none must stand alone".into()),
+            Enforcement::SystemReserved | Enforcement::SystemReservedCompressible
+                if c.system_reserved_cgroup.is_empty() =>
+            {
+                complain(field, format!("{level} needs systemReservedCgroup"));
+            }
+            Enforcement::KubeReserved | Enforcement::KubeReservedCompressible
+                if c.kube_reserved_cgroup.is_empty() =>
+            {
+                complain(field, format!("{level} needs kubeReservedCgroup"));
+            }
+            _ => {}
+        }
+        if *level != Enforcement::None && !c.cgroups_per_qos {
+            let instead = "write enforceNodeAllocatable: [none]";
+            complain(field, format!("{level} needs cgroupsPerQOS: true; else {instead}"));
+        }
+    }
+    if !c.system_cgroups.is_empty() && c.cgroup_root.is_empty() {
+        complain("systemCgroups", "needs cgroupRoot".into());
+    }
+    let reserved_cgroup = !c.system_reserved_cgroup.is_empty() || !c.kube_reserved_cgroup.is_empty();
+    if !c.reserved_system_cpus.is_empty() && reserved_cgroup {
+        let problem = "cannot be used together with systemReservedCgroup or kubeReservedCgroup";
+        complain("reservedSystemCPUs", problem.into());
+    }
+}

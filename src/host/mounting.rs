@@ -1,0 +1,56 @@
+//! Mounting and unmounting, so that doing it twice is doing it once.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::mountinfo;
+use crate::path_error::{At, PathError};
+
+/// Who writes into a filesystem in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Only this agent: nothing in it is a device, or gives anybody rights.
+    Agent,
+    Pod,
+}
+
+/// Mounts a tmpfs on a directory, unless something is mounted there already. Nothing of it is written to a swap device
+/// where the kernel can promise that.
+pub fn ensure_tmpfs(path: &Path, size: Option<u64>, writer: Writer) -> Result<(), PathError> {
+    if mountinfo::is_mountpoint(path)? {
+        return Ok(());
+    }
+    let mut options = vec!["mode=1777".to_owned()];
+    options.extend(size.map(|bytes| format!("size={bytes}")));
+    let flags = match writer {
+        Writer::Agent => MountFlags::NOSUID | MountFlags::NODEV,
+        Writer::Pod => MountFlags::empty(),
+    };
+    let mount = |options: &[String]| {
+        let data = CString::new(options.join(",")).map_err(|_| Errno::INVAL)?;
+        rustix::mount::mount("tmpfs", path, "tmpfs", flags, data.as_c_str())
+    };
+    let mounted = match mount(&[&options[..], &["noswap".to_owned()]].concat()) {
+        // Kernels before 6.3 do not know that option.
+        Err(Errno::INVAL) => mount(&options),
+        other => other,
+    };
+    mounted.at("mount a tmpfs on", path)
+}
+
+/// Unmounts what is mounted at a path. What is still in use is detached: it vanishes from the tree now, and for good
+/// when its last user is gone.
+pub fn unmount(path: &Path) -> Result<(), PathError> {
+    let result = match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
+        Err(Errno::BUSY) => rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
+        other => other,
+    };
+    match result {
+        // Nothing is mounted there any more.
+        Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        other => other.at("unmount", path),
+    }
+}

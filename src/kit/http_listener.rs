@@ -1,0 +1,141 @@
+//! A small HTTP/1 listener for health, metrics and local questions: no peer can hold more than a little memory or a few
+//! sockets.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::unix_socket::{ACCEPT_PAUSE, OwnSocket};
+
+/// A peer that has not finished its request's head by then is dropped.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// Enough for every request that is known behind such a listener.
+const HEAD_BYTES: usize = 16 * 1024;
+
+/// Where connections come from.
+pub trait Accept: Send {
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one. What cannot be accepted is logged and tried again after a pause.
+    fn accept(&self) -> impl Future<Output = Self::Io> + Send;
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> TcpStream {
+        loop {
+            match TcpListener::accept(self).await {
+                Ok((stream, _)) => return stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Accept for OwnSocket {
+    type Io = UnixStream;
+
+    async fn accept(&self) -> UnixStream {
+        OwnSocket::accept(self).await
+    }
+}
+
+/// Serves until `shutdown`. At most `connections` at once; further ones wait in the kernel's queue.
+pub async fn serve<Listener, Handler, Reply>(
+    listener: Listener,
+    connections: usize,
+    shutdown: CancellationToken,
+    handler: Handler,
+) where
+    Listener: Accept,
+    Handler: Fn(Request<Incoming>) -> Response<Reply> + Send + Sync + 'static,
+    Reply: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    let (limit, handler) = (Arc::new(Semaphore::new(connections)), Arc::new(handler));
+    loop {
+        // Nobody closes the semaphore.
+        let Ok(room) = limit.clone().acquire_owned().await else { return };
+        let io = tokio::select! {
+            io = listener.accept() => io,
+            () = shutdown.cancelled() => return,
+        };
+        let (handler, ending) = (handler.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(handler(request))));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
+                .max_buf_size(HEAD_BYTES)
+                .serve_connection(TokioIo::new(io), service);
+            tokio::select! {
+                result = connection => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                }
+                () = ending.cancelled() => {}
+            }
+            drop(room);
+        });
+    }
+}
+
+/// A whole answer in plain text.
+pub fn text(status: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text.into())));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn exchange(address: std::net::SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // A server that drops the connection mid-request may reset it; what it answered before still counts.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = vec![];
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn requests_are_answered_one_after_another_and_huge_ones_are_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let served = tokio::spawn(serve(listener, 1, shutdown.clone(), |request| {
+            text(StatusCode::OK, request.uri().path().to_owned())
+        }));
+        let huge = format!("GET /huge HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(1 << 20));
+        let answer = exchange(address, &huge).await;
+        assert!(!answer.starts_with("HTTP/1.1 200"), "a head of 1 MiB was read");
+        let answer = exchange(address, "GET /next HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("/next"), "{answer}");
+        shutdown.cancel();
+        served.await.unwrap();
+        assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    }
+}

@@ -1,0 +1,95 @@
+//! hostPath: something of the host itself. Nothing is set up; it is only checked to be what the pod says it is.
+
+use std::fs::{self, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Volume;
+use keelson_host::PathError;
+use keelson_host::dirs::PodDirs;
+
+use crate::error::VolumeError;
+use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin, blocking};
+use crate::stats::{Measure, VolumeStats};
+
+pub(crate) struct HostPath;
+
+impl VolumePlugin for HostPath {
+    fn directory(&self) -> &'static str {
+        "kubernetes.io~host-path"
+    }
+
+    fn claims(&self, volume: &Volume) -> bool {
+        volume.host_path.is_some()
+    }
+
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+        let volume = order.volume;
+        blocking(volume.name.clone(), move || {
+            let path = check(&volume)?;
+            Ok(Mounted { volume: volume.name, path, refresh_at: None })
+        })
+    }
+
+    /// What lies there is the host's. There is nothing of it in the pod's directory, to be found or to be measured, and
+    /// nothing to give back.
+    fn reconstruct(&self, _: &PodDirs) -> Result<Vec<Mounted>, PathError> {
+        Ok(vec![])
+    }
+
+    fn release(&self, _: Mounted) -> VolumeFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn stats(&self, _: Mounted, _: Measure) -> VolumeFuture<'_, Option<VolumeStats>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+fn check(volume: &Volume) -> Result<PathBuf, VolumeError> {
+    let source = volume.host_path.clone().unwrap_or_default();
+    let path = PathBuf::from(&source.path);
+    let refuse = |problem: String| VolumeError::HostPath { volume: volume.name.clone(), problem };
+    if !path.is_absolute() || source.path.split('/').any(|part| part == "..") {
+        return Err(refuse(format!("path {:?} must be absolute and without '..'", source.path)));
+    }
+    let kind = source.type_.as_deref().unwrap_or_default();
+    let create = match kind {
+        "DirectoryOrCreate" => create_directory(&path),
+        "FileOrCreate" => create_file(&path),
+        _ => Ok(()),
+    };
+    create.map_err(|e| refuse(format!("type {kind}: {} cannot be created: {e}", path.display())))?;
+
+    let (what, fits): (&str, fn(&Metadata) -> bool) = match kind {
+        // Not checked at all: the runtime makes a directory of what is missing.
+        "" => return Ok(path),
+        "Directory" | "DirectoryOrCreate" => ("a directory", |m| m.is_dir()),
+        "File" | "FileOrCreate" => ("a file", |m| m.is_file()),
+        "Socket" => ("a socket", |m| m.file_type().is_socket()),
+        "CharDevice" => ("a character device", |m| m.file_type().is_char_device()),
+        "BlockDevice" => ("a block device", |m| m.file_type().is_block_device()),
+        other => {
+            let known = "Directory, DirectoryOrCreate, File, FileOrCreate, Socket, CharDevice, BlockDevice";
+            return Err(refuse(format!("type {other:?} is unknown; use one of {known}, or none")));
+        }
+    };
+    match fs::metadata(&path) {
+        Ok(found) if fits(&found) => Ok(path),
+        Ok(_) => Err(refuse(format!("hostPath type check failed: {} is not {what}", path.display()))),
+        Err(e) => Err(refuse(format!("hostPath type check failed: {} is not {what}: {e}", path.display()))),
+    }
+}
+
+fn create_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+/// Only the file: a missing parent is more likely a mistake than a wish.
+fn create_file(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(|_| ()),
+    }
+}

@@ -1,0 +1,144 @@
+//! The seam between the manager and a kind of volume.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use keelson_core::resources::pod_cgroup;
+use keelson_core::volumes::{Needs, Payload, TokenNeed, VolumeInput, payload};
+use keelson_host::dirs::PodDirs;
+use keelson_host::{PathError, mountinfo, mounting};
+
+use crate::error::VolumeError;
+use crate::stats::{Measure, VolumeStats};
+
+/// Work on one volume. Boxed, so that kinds can be kept in one list: most of them block on a thread for it, others will
+/// wait for a driver.
+pub type VolumeFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, VolumeError>> + Send + 'a>>;
+
+/// One kind of volume.
+pub trait VolumePlugin: Send + Sync {
+    /// The name of its directory in a pod's `volumes`, as a kubelet has it on disk.
+    fn directory(&self) -> &'static str;
+
+    /// True when a volume is of this kind.
+    fn claims(&self, volume: &Volume) -> bool;
+
+    /// What has to be gathered before the volume can be prepared.
+    fn needs(&self, volume: &Volume) -> Needs {
+        Needs::of(volume)
+    }
+
+    /// Sets the volume up, or brings what it shows up to date. Doing it twice is doing it once.
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted>;
+
+    /// Gives a volume back in which nothing is mounted any more. Its directory goes with the pod's own.
+    fn release(&self, mounted: Mounted) -> VolumeFuture<'_, ()> {
+        blocking(mounted.volume.clone(), move || {
+            let there = mountinfo::is_mountpoint(&mounted.path);
+            let gone = there.and_then(|there| if there { mounting::unmount(&mounted.path) } else { Ok(()) });
+            gone.map_err(|source| VolumeError::Path { volume: mounted.volume, source })
+        })
+    }
+
+    /// The volumes of this kind that the pod's directory holds, whoever put them there.
+    fn reconstruct(&self, dirs: &PodDirs) -> Result<Vec<Mounted>, PathError> {
+        let found = dirs.list_volumes(self.directory())?;
+        Ok(found.into_iter().map(|volume| self.mounted(dirs, &volume)).collect())
+    }
+
+    /// What the volume holds. `None` if nobody can say now.
+    fn stats(&self, mounted: Mounted, measure: Measure) -> VolumeFuture<'_, Option<VolumeStats>> {
+        blocking(mounted.volume.clone(), move || Ok(measure.local(&mounted)))
+    }
+
+    /// A volume at the place that its kind and name give it.
+    fn mounted(&self, dirs: &PodDirs, volume: &str) -> Mounted {
+        Mounted { volume: volume.to_owned(), path: dirs.volume(self.directory(), volume), refresh_at: None }
+    }
+}
+
+/// A volume that is on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    pub volume: String,
+    pub path: PathBuf,
+    /// When it has to be prepared again although nothing has changed.
+    pub refresh_at: Option<Timestamp>,
+}
+
+/// An order to prepare one volume.
+#[derive(Debug, Clone)]
+pub struct Prepare {
+    pub pod: Arc<PodSetup>,
+    pub volume: Volume,
+    pub gathered: Gathered,
+}
+
+/// What is the same for all volumes of a pod.
+#[derive(Debug)]
+pub struct PodSetup {
+    pub pod: Arc<Pod>,
+    pub dirs: PodDirs,
+    pub node_allocatable: BTreeMap<String, Quantity>,
+}
+
+/// What a volume needs, as far as it exists.
+#[derive(Debug, Clone, Default)]
+pub struct Gathered {
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    pub tokens: BTreeMap<TokenNeed, String>,
+    /// When the first of the tokens is to be renewed.
+    pub renew_at: Option<Timestamp>,
+}
+
+impl PodSetup {
+    /// The pod's fsGroup. Its change policy has no say here: it is about volumes that outlive a pod.
+    pub fn fs_group(&self) -> Option<u32> {
+        let group = self.pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+        u32::try_from(group).ok()
+    }
+
+    /// What volumes in memory may take at most: the pod's memory limit.
+    pub fn memory_limit(&self) -> Option<u64> {
+        // The processor's share is not asked for, so any period will do.
+        pod_cgroup(&self.pod, true, 100_000).memory_limit.and_then(|n| u64::try_from(n).ok())
+    }
+}
+
+impl Prepare {
+    /// The files of a volume whose kind is made of files.
+    pub fn payload(&self) -> Result<Payload<'_>, VolumeError> {
+        let input = VolumeInput {
+            pod: &self.pod.pod,
+            config_maps: &self.gathered.config_maps,
+            secrets: &self.gathered.secrets,
+            tokens: &self.gathered.tokens,
+            node_allocatable: &self.pod.node_allocatable,
+        };
+        Ok(payload(&self.volume, &input)?.unwrap_or_default())
+    }
+
+    pub fn path_error(&self) -> impl Fn(PathError) -> VolumeError + use<> {
+        let volume = self.volume.name.clone();
+        move |source| VolumeError::Path { volume: volume.clone(), source }
+    }
+}
+
+/// Off the async threads, with a panic turned into an error like any other.
+pub(crate) fn blocking<T: Send + 'static>(
+    volume: String,
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> VolumeFuture<'static, T> {
+    Box::pin(async move {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(e) => Err(VolumeError::Aborted { volume, problem: e.to_string() }),
+        }
+    })
+}
