@@ -72,6 +72,10 @@ impl PodState {
     /// The runtime was asked how the pod stands.
     pub fn observed(&mut self, observed: &ObservedPod) {
         self.instances.retain(|id, i| i.hook_running || observed.containers.iter().any(|c| c.id == *id));
+        for (name, memory) in &mut self.containers {
+            let another = observed.latest(name).filter(|c| c.state != ContainerState::Created);
+            memory.restart.take_if(|(ended, _)| another.is_some_and(|c| c.id != *ended));
+        }
         // What could not be made or started in a sandbox that is dead now may be tried at once in the next one.
         if observed.latest_sandbox().is_some_and(|s| s.state == SandboxState::NotReady) {
             for memory in self.containers.values_mut() {
@@ -153,7 +157,7 @@ impl PodState {
             .collect();
         for c in newest_dead(observed).filter(|c| held.contains(&c.id.as_str())) {
             let restart = Restart { counted_from: c.finished_at };
-            self.instances.entry(c.id.clone()).or_default().restart = Some(restart);
+            self.containers.entry(c.name.clone()).or_default().restart = Some((c.id.clone(), restart));
         }
     }
 
@@ -193,9 +197,13 @@ impl PodState {
 
     /// The event of the first attempt to stop an instance; `None` for every further one, which runs no preStop hook.
     pub fn begin_stop(&mut self, kill: &Kill) -> Option<PlannedEvent> {
+        if let Some(restart) = kill.restart
+            && self.restart_ordered(&kill.id).is_none()
+        {
+            self.containers.entry(kill.name.clone()).or_default().restart = Some((kill.id.clone(), restart));
+        }
         let memory: &mut InstanceMemory = self.instances.entry(kill.id.clone()).or_default();
         let first = !std::mem::replace(&mut memory.stop_begun, true);
-        memory.restart = memory.restart.or(kill.restart);
         first.then(|| PlannedEvent::normal("Killing", kill.message.clone()).of(&kill.name))
     }
 

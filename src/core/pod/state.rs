@@ -43,6 +43,9 @@ pub struct ContainerMemory {
     pub image_backoff: Backoff,
     /// The dead instance whose back-off was reported as an event.
     pub backoff_reported: Option<ContainerId>,
+    /// The instance that was ended so that another one takes its place, until that one is there. The runtime may forget the
+    /// ended one before.
+    pub restart: Option<(ContainerId, Restart)>,
 }
 
 /// What is remembered of one instance of a container.
@@ -54,8 +57,6 @@ pub struct InstanceMemory {
     pub hook_running: bool,
     /// Its end was begun: the preStop hook does not run again.
     pub stop_begun: bool,
-    /// It was ended so that another one takes its place.
-    pub restart: Option<Restart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -144,7 +145,15 @@ impl PodState {
 
     /// The agent has ended this instance for another one to take its place.
     pub fn restart_ordered(&self, id: &ContainerId) -> Option<Restart> {
-        self.instances.get(id)?.restart
+        let ordered = self.containers.values().filter_map(|c| c.restart.as_ref());
+        ordered.into_iter().find(|(ended, _)| ended == id).map(|(_, restart)| *restart)
+    }
+
+    /// A container was ended for another instance of it, which is not there yet.
+    pub fn restart_is_due(&self, container: &str, observed: &ObservedPod) -> bool {
+        let ordered = self.containers.get(container).and_then(|c| c.restart.as_ref());
+        let newest = observed.latest(container);
+        ordered.is_some_and(|(ended, _)| newest.is_none_or(|newest| newest.id == *ended))
     }
 
     /// Until when actions are held back, although there are some to carry out.

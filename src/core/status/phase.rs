@@ -13,10 +13,10 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
     };
     let restarts = |container: &Container, kind: ContainerKind, code: i32| {
         // What exists and never ran is about to be started.
-        let due = |c: &ObservedContainer| {
-            c.state == ContainerState::Created || d.state.restart_ordered(&c.id).is_some()
-        };
-        d.observed.latest(&container.name).is_some_and(due) || restarts_after(d.spec, container, kind, code)
+        let created = |c: &ObservedContainer| c.state == ContainerState::Created;
+        d.observed.latest(&container.name).is_some_and(created)
+            || d.state.restart_is_due(&container.name, d.observed)
+            || restarts_after(d.spec, container, kind, code)
     };
     let mut pending = false;
     let mut unfinished_sidecar = false;

@@ -346,10 +346,16 @@ fn what_was_ended_for_a_restart_is_never_shown_as_ended_for_good() {
         let mut w = world();
         w.restart_policy("OnFailure").exit("a", 0, 0);
         let restart = ordered.then_some(crate::plan::Restart { counted_from: None });
-        w.state.instances.entry(ContainerId::try_from("a0").unwrap()).or_default().restart = restart;
+        let ended = ContainerId::try_from("a0").unwrap();
+        w.state.containers.entry("a".into()).or_default().restart = restart.map(|restart| (ended, restart));
         let status = w.derive();
         assert_eq!(line(&status, "a"), expected);
         let phase = if ordered { "Running" } else { "Succeeded" };
         assert_eq!(status.phase.as_deref(), Some(phase));
+        // Nor when the runtime has forgotten it before the next one is there.
+        w.state.previous_status = status.into();
+        w.observed.containers.clear();
+        w.state.observed(&w.observed);
+        assert_eq!(w.derive().phase.as_deref(), Some(phase));
     }
 }
