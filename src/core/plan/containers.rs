@@ -288,7 +288,7 @@ fn has_run(status: &ContainerStatus) -> bool {
 
 pub(super) fn kill(c: &ObservedContainer, spec: &PodSpec, message: String) -> Kill {
     let grace_seconds = spec.termination_grace_period_seconds.unwrap_or(30).max(1);
-    Kill { id: c.id.clone(), name: c.name.clone(), grace_seconds, message, restart: None }
+    Kill { id: c.id.clone(), name: c.name.clone(), grace_seconds, message, restart: None, after: vec![] }
 }
 
 /// Why a container is ended, in the words that people know from a kubelet's events.

@@ -6,6 +6,7 @@
 
 mod container;
 mod containers;
+mod kill;
 mod lifecycle;
 mod sync;
 mod terminate;
@@ -23,6 +24,7 @@ use crate::observed::ObservedPod;
 use crate::pod::{PodState, Waiting};
 
 pub use container::{ContainerKind, restarts_after};
+pub use kill::{Kill, Restart};
 pub use lifecycle::advance;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub enum Action {
         attempt: u32,
         after: Option<ContainerId>,
     },
-    /// At the same time, each with its own preStop and grace.
+    /// All preStop hooks at once, then each its stop signal in its turn.
     KillContainers(Vec<Kill>),
     RemoveContainer {
         id: ContainerId,
@@ -57,25 +59,6 @@ pub enum Action {
     Finish,
     /// Directories and logs of a pod that nobody knows any more.
     RemoveDirectories,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kill {
-    pub id: ContainerId,
-    pub name: String,
-    pub grace_seconds: i64,
-    /// What the Killing event says.
-    pub message: String,
-    /// The container runs again whatever it exits with. Without it the restart policy decides, as after any exit.
-    pub restart: Option<Restart>,
-}
-
-/// A restart that this agent has decided on, because a probe failed or the container's definition changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Restart {
-    /// When the instance before ended: the back-off counts from there, because nobody is to blame for being ended by the
-    /// agent. `None`: there was none, and nothing is counted.
-    pub counted_from: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

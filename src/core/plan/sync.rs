@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use super::container::restarts_when_ended;
 use super::containers::{ContainerPass, kill};
+use super::kill::take_turns;
 use super::lifecycle::active_deadline;
 use super::{Action, Kill, Plan, PlannedEvent, Restart};
 use crate::backoff::CRASH;
@@ -36,7 +37,8 @@ pub(super) fn plan(state: &PodState, observed: &ObservedPod, facts: &Facts) -> P
     }
 
     // No sandbox, or one that died: nothing of it can be kept, because its network namespace is gone.
-    let stale: Vec<Kill> = alive(observed).map(|c| leave_sandbox(c, desired, spec, observed)).collect();
+    let mut stale: Vec<Kill> = alive(observed).map(|c| leave_sandbox(c, desired, spec, observed)).collect();
+    take_turns(spec, &mut stale);
     let all_ended = stale.is_empty();
     if !all_ended {
         plan.actions.push(Action::KillContainers(stale));

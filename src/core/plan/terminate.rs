@@ -2,35 +2,27 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::container::{ContainerKind, init_kind};
+use super::kill::take_turns;
 use super::{Action, Kill, Plan};
-use crate::desired::{DesiredPod, TerminationReason};
+use crate::desired::TerminationReason;
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
 use crate::pod::{CleanUp, PodState};
 
-/// Main containers together, then the sidecars one by one in reverse order, all within one grace period.
+/// All at once, within one grace period. Sidecars run their hooks beside the others and get their signal after them.
 pub(super) fn stop(state: &PodState, observed: &ObservedPod, now: Timestamp, deadline: Timestamp) -> Plan {
     let mut plan = Plan::default();
     for c in observed.containers.iter().filter(|c| c.state == ContainerState::Created) {
         plan.actions.push(Action::RemoveContainer { id: c.id.clone() });
     }
-    let alive: Vec<_> = observed
-        .containers
-        .iter()
-        .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
-        .collect();
-    let sidecars = sidecars(state.desired.as_ref());
-    let (last, first): (Vec<_>, Vec<_>) =
-        alive.into_iter().partition(|c| sidecars.contains(&c.name.as_str()));
-    let batch = if first.is_empty() {
-        let in_order = last.into_iter().max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
-        in_order.into_iter().collect()
-    } else {
-        first
-    };
-    if !batch.is_empty() {
-        let left = remaining(now, deadline);
-        plan.actions.push(Action::KillContainers(batch.into_iter().map(|c| kill(c, left)).collect()));
+    let alive = |c: &&ObservedContainer| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+    let left = remaining(now, deadline);
+    let mut kills: Vec<Kill> = observed.containers.iter().filter(alive).map(|c| kill(c, left)).collect();
+    // When the time is up nobody waits for anybody any more.
+    if let Some(spec) = state.desired.as_ref().and_then(|d| d.pod.spec.as_ref()).filter(|_| now < deadline) {
+        take_turns(spec, &mut kills);
+    }
+    if !kills.is_empty() {
+        plan.actions.push(Action::KillContainers(kills));
     }
     plan
 }
@@ -62,13 +54,7 @@ pub(super) fn clean_up(observed: &ObservedPod, reason: &TerminationReason, done:
     plan
 }
 
-fn sidecars(desired: Option<&DesiredPod>) -> Vec<&str> {
-    let spec = desired.and_then(|d| d.pod.spec.as_ref());
-    let inits = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
-    inits.filter(|c| init_kind(c) == ContainerKind::Sidecar).map(|c| c.name.as_str()).collect()
-}
-
-/// At least a second, so that a process always sees SIGTERM before SIGKILL.
+/// At least a second, so that a preStop hook is begun in any case.
 fn remaining(now: Timestamp, deadline: Timestamp) -> i64 {
     let left = deadline.duration_since(now);
     let whole = if left.subsec_nanos() > 0 { left.as_secs() + 1 } else { left.as_secs() };
@@ -82,5 +68,6 @@ fn kill(c: &ObservedContainer, grace_seconds: i64) -> Kill {
         grace_seconds,
         message: format!("Stopping container {}", c.name),
         restart: None,
+        after: vec![],
     }
 }

@@ -28,6 +28,11 @@ fn sidecar(name: &str) -> Container {
     Container { restart_policy: Some("Always".into()), ..container(name) }
 }
 
+/// A sidecar that says itself when it has started.
+fn probed_sidecar(name: &str) -> Container {
+    Container { startup_probe: Some(Default::default()), ..sidecar(name) }
+}
+
 fn ran() -> k8s_openapi::api::core::v1::ContainerState {
     k8s_openapi::api::core::v1::ContainerState { running: Some(Default::default()), ..Default::default() }
 }
@@ -181,6 +186,27 @@ impl World {
         }
     }
 
+    /// Sidecars that run, have a startup probe, and have not passed it yet.
+    fn starting_sidecars(&self) -> Vec<ContainerId> {
+        let probed = |name: &str| self.desired.container(name).is_some_and(|c| c.startup_probe.is_some());
+        let started = |id: &ContainerId| self.facts.probes.get(id).is_some_and(|v| v.started);
+        let starting = self.observed.running().filter(|c| probed(&c.name) && !started(&c.id));
+        starting.map(|c| c.id.clone()).collect()
+    }
+
+    fn sidecar_starts(&mut self, id: ContainerId) {
+        self.facts.probes.insert(id, ProbeVerdicts { started: true, ready: true, unhealthy: None });
+    }
+
+    /// Init containers that are to end by themselves.
+    fn running_inits(&self) -> Vec<String> {
+        let ends = |name: &str| {
+            let inits = self.desired.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+            inits.into_iter().any(|c| c.name == name && c.restart_policy.is_none())
+        };
+        self.observed.running().map(|c| c.name.clone()).filter(|name| ends(name)).collect()
+    }
+
     fn unhealthy(&mut self, id: &str) {
         let unhealthy = Some("failed liveness probe".into());
         let verdicts = ProbeVerdicts { started: true, ready: false, unhealthy };
@@ -204,8 +230,11 @@ fn word(a: &Action) -> String {
         Action::RemoveSandbox { id } => format!("remove-sandbox:{id}"),
         Action::StartContainer { name, attempt, .. } => format!("start:{name}#{attempt}"),
         Action::KillContainers(kills) => {
-            let each: Vec<_> = kills.iter().map(|k| format!("{}@{}s", k.id, k.grace_seconds)).collect();
-            format!("kill:{}", each.join("+"))
+            let each = kills.iter().map(|k| {
+                let before: String = k.after.iter().map(|id| format!("<{id}")).collect();
+                format!("{}@{}s{before}", k.id, k.grace_seconds)
+            });
+            format!("kill:{}", each.collect::<Vec<_>>().join("+"))
         }
         Action::RemoveContainer { id } => format!("remove:{id}"),
         Action::UnmountVolumes => "unmount".into(),

@@ -91,6 +91,7 @@ pub enum StartRetry {
 pub struct Stopped {
     pub name: String,
     pub pre_stop: Result<(), String>,
+    /// Nothing failed either where its turn did not come because another one could not be stopped.
     pub stop: Result<(), String>,
 }
 

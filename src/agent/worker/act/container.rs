@@ -119,7 +119,8 @@ impl Worker {
             // A failed hook is a failed container: its restart policy says what follows.
             let grace_seconds = self.state.desired.as_ref().map_or(30, |d| d.grace().as_secs());
             let message = "FailedPostStartHook".to_owned();
-            self.kill_containers(vec![Kill { id, name, grace_seconds, message, restart: None }]).await?;
+            let kill = Kill { id, name, grace_seconds, message, restart: None, after: vec![] };
+            self.kill_containers(vec![kill]).await?;
         }
         settled
     }

@@ -1,19 +1,30 @@
-//! Ends containers: preStop, then the stop signal, then, when the grace period is over, the end.
+//! Ends containers: all preStop hooks at once, then the stop signal, each in its turn, then, when the grace period is over,
+//! the end.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::LifecycleHandler;
+use keelson_core::ids::ContainerId;
 use keelson_core::plan::Kill;
 use keelson_core::pod::{ActionOutcome, Stopped};
+use tokio::sync::watch;
 
 use super::{Stop, hooks};
 use crate::node::Node;
 use crate::probe::handler::Place;
 use crate::worker::Worker;
 
-/// A process gets at least this long after its preStop hook, however long that took.
-const LEAST_GRACE: i64 = 2;
+/// How far each of those that are stopped together is; `None` while it may run.
+type Ends = BTreeMap<ContainerId, watch::Sender<Option<End>>>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Stopped,
+    /// It may run on, so those that wait for it are not stopped either.
+    Failed,
+}
 
 impl Worker {
     pub(super) async fn kill_containers(&mut self, kills: Vec<Kill>) -> Result<(), Stop> {
@@ -24,8 +35,9 @@ impl Worker {
             let hook = first.and_then(|_| Some((self.pre_stop(&kill)?, self.place(&kill.id, &kill.name)?)));
             jobs.push((kill, hook));
         }
+        let ends: Ends = jobs.iter().map(|(kill, _)| (kill.id.clone(), watch::Sender::new(None))).collect();
         let node = self.node.clone();
-        let all = join_all(jobs.into_iter().map(|(kill, hook)| one(&node, kill, hook)));
+        let all = join_all(jobs.into_iter().map(|(kill, hook)| one(&node, &ends, kill, hook)));
         match self.unless_urgent(all).await {
             Some(stopped) => self.settle(ActionOutcome::ContainersStopped(stopped)),
             None => Err(Stop),
@@ -43,16 +55,44 @@ impl Worker {
     }
 }
 
-async fn one(node: &Node, kill: Kill, hook: Option<(LifecycleHandler, Place)>) -> Stopped {
+async fn one(node: &Node, ends: &Ends, kill: Kill, hook: Option<(LifecycleHandler, Place)>) -> Stopped {
     let began = Instant::now();
     let mut pre_stop = Ok(());
-    let mut grace = kill.grace_seconds;
-    if let Some((handler, place)) = hook {
-        let limit = Duration::from_secs(u64::try_from(grace).unwrap_or(1));
+    let limit = kill.patience(began.elapsed());
+    if let Some((handler, place)) = hook.filter(|_| !limit.is_zero()) {
         pre_stop = hooks::run(&place, &handler, Some(limit)).await.map_err(|e| e.to_string());
-        let spent = i64::try_from(began.elapsed().as_secs()).unwrap_or(grace);
-        grace = (grace - spent).max(LEAST_GRACE);
     }
-    let stop = node.runtime.stop_container(&kill.id, grace).await.map_err(|e| e.to_string());
-    Stopped { name: kill.name, pre_stop, stop }
+    let turn = tokio::time::timeout(kill.patience(began.elapsed()), turn(ends, &kill.after)).await;
+    let stop = match turn {
+        // It is stopped together with what failed, the next time.
+        Ok(End::Failed) => {
+            end(ends, &kill.id, End::Failed);
+            return Stopped { name: kill.name, pre_stop, stop: Ok(()) };
+        }
+        Ok(End::Stopped) | Err(_) => {
+            node.runtime.stop_container(&kill.id, kill.signal_window(began.elapsed())).await
+        }
+    };
+    end(ends, &kill.id, if stop.is_ok() { End::Stopped } else { End::Failed });
+    Stopped { name: kill.name, pre_stop, stop: stop.map_err(|e| e.to_string()) }
+}
+
+/// Until all of those before have ended, or one of them could not be stopped.
+async fn turn(ends: &Ends, after: &[ContainerId]) -> End {
+    for id in after {
+        let Some(end) = ends.get(id) else { continue };
+        let mut end = end.subscribe();
+        // The senders live as long as whoever waits for them.
+        let reached = end.wait_for(Option::is_some).await.map(|end| *end);
+        if let Ok(Some(End::Failed)) = reached {
+            return End::Failed;
+        }
+    }
+    End::Stopped
+}
+
+fn end(ends: &Ends, id: &ContainerId, how: End) {
+    if let Some(sender) = ends.get(id) {
+        sender.send_replace(Some(how));
+    }
 }

@@ -46,17 +46,18 @@ fn carry_out(w: &mut World, action: &Action) {
     }
 }
 
-/// What the pod waits for comes about: an init container that runs succeeds.
-fn init_containers_end(w: &mut World) -> bool {
-    let mut ended = false;
+/// What the pod waits for comes about: an init container that runs succeeds, a sidecar says that it has started.
+fn what_is_awaited_comes(w: &mut World) -> bool {
+    let (inits, sidecars) = (w.running_inits(), w.starting_sidecars());
     for c in &mut w.observed.containers {
-        if c.state == ContainerState::Running && ["i1", "i2"].contains(&c.name.as_str()) {
+        if c.state == ContainerState::Running && inits.contains(&c.name) {
             c.state = ContainerState::Exited;
             c.finished_at = Some(at(990));
-            ended = true;
         }
     }
-    ended
+    let some = !inits.is_empty() || !sidecars.is_empty();
+    sidecars.into_iter().for_each(|id| w.sidecar_starts(id));
+    some
 }
 
 /// Rounds of planning and acting until nothing is left to do; `stops` cuts a round short, as a crash does.
@@ -65,7 +66,7 @@ fn settle(w: &mut World, stops: &[usize]) -> usize {
         w.advance();
         let plan = plan(&w.state, &w.observed, &w.facts);
         if plan.actions.is_empty() {
-            if init_containers_end(w) {
+            if what_is_awaited_comes(w) {
                 continue;
             }
             return round;
@@ -103,8 +104,10 @@ prop_compose! {
         sandboxes in prop::collection::vec(any::<bool>(), 0..3),
         containers in prop::collection::vec((0usize..4, 0u32..3, any_state(), 0i32..2), 0..8),
         policy in prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")],
+        first_init in prop_oneof![Just(container("i1")), Just(sidecar("i1")), Just(probed_sidecar("i1"))],
     ) -> World {
         let mut w = fresh();
+        w.spec().init_containers.as_mut().unwrap()[0] = first_init;
         w.spec().restart_policy = Some(policy.into());
         for (i, ready) in sandboxes.iter().enumerate() {
             let state = if *ready { SandboxState::Ready } else { SandboxState::NotReady };
@@ -133,9 +136,11 @@ proptest! {
         let ready = w.observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).count();
         let running = w.observed.running().count();
         if w.state.lifecycle.is_syncing() {
-            let wanted = w.desired.pod.spec.as_ref().map_or(0, |s| s.containers.len());
-            let over = w.observed.containers.iter().filter(|c| c.state == ContainerState::Exited).count();
-            prop_assert!(running <= wanted && running + over >= wanted);
+            for c in &w.desired.pod.spec.as_ref().unwrap().containers {
+                let alive = w.observed.running().filter(|o| o.name == c.name).count();
+                let over = w.observed.containers.iter().any(|o| o.name == c.name && o.state == ContainerState::Exited);
+                prop_assert!(alive == 1 || (alive == 0 && over));
+            }
             prop_assert!(ready == 1);
         } else {
             prop_assert_eq!((running, ready), (0, 0));

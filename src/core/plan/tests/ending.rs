@@ -29,7 +29,7 @@ fn a_pod_that_is_to_go() {
             "unmount no-cgroup finish no-dirs",
         ),
         (
-            "a sidecar is stopped after the others",
+            "a sidecar begins to end with the others and is signalled after them",
             converged,
             |w| {
                 w.spec().init_containers = Some(vec![sidecar("i1"), container("i2")]);
@@ -37,7 +37,7 @@ fn a_pod_that_is_to_go() {
                 w.add("i1", 0, ContainerState::Running, 0);
                 deleted(w, 5);
             },
-            "kill:b-0@5s+a-0@5s",
+            "kill:i1-0@5s<b-0<a-0+b-0@5s+a-0@5s",
         ),
         (
             "the last sidecar goes first",
@@ -51,7 +51,32 @@ fn a_pod_that_is_to_go() {
                 w.add("i2", 0, ContainerState::Running, 0);
                 deleted(w, 5);
             },
-            "kill:i2-0@5s",
+            "kill:i2-0@5s+i1-0@5s<i2-0",
+        ),
+        (
+            "an init container that still runs is waited for by nobody",
+            converged,
+            |w| {
+                w.spec().init_containers = Some(vec![sidecar("i1"), container("i2")]);
+                w.observed.containers.clear();
+                w.running("i1");
+                w.running("i2");
+                deleted(w, 5);
+            },
+            "kill:i2-0@5s+i1-0@5s",
+        ),
+        (
+            "when the time is up nobody waits for anybody",
+            converged,
+            |w| {
+                w.spec().init_containers = Some(vec![sidecar("i1"), container("i2")]);
+                w.forget("i1");
+                w.running("i1");
+                deleted(w, 5);
+                w.advance();
+                w.facts.now = at(1005);
+            },
+            "kill:i1-0@1s+b-0@1s+a-0@1s",
         ),
         (
             "a container that was never started is only removed",
@@ -165,7 +190,7 @@ fn a_pod_that_the_node_ends() {
                 w.add("i1", 0, ContainerState::Running, 0);
                 evict(w);
             },
-            "kill:b-0@3s+a-0@3s",
+            "kill:i1-0@3s<b-0<a-0+b-0@3s+a-0@3s",
         ),
         (
             "what it leaves behind is kept for its logs",
@@ -256,6 +281,31 @@ fn a_second_deletion_may_shorten_the_grace_but_never_lengthen_it() {
         w.facts.now = at(now);
         w.say();
         assert_eq!(deadline(&w), at(expected), "grace {grace} at {now}");
+    }
+}
+
+#[test]
+fn a_stop_signal_is_followed_by_two_seconds_at_least_whatever_came_before_it() {
+    use std::time::Duration;
+    for (grace_seconds, spent, hook, window) in [
+        (30, 0, 30_000, 30),
+        (30, 12_900, 17_100, 18),
+        (30, 29_000, 1000, 2),
+        (30, 90_000, 0, 2),
+        (1, 0, 1000, 2),
+        (0, 0, 0, 2),
+    ] {
+        let kill = Kill {
+            id: ContainerId::try_from("a-0").unwrap(),
+            name: "a".into(),
+            grace_seconds,
+            message: String::new(),
+            restart: None,
+            after: vec![],
+        };
+        let spent = Duration::from_millis(spent);
+        let got = (kill.patience(spent), kill.signal_window(spent));
+        assert_eq!(got, (Duration::from_millis(hook), window), "{spent:?} of {grace_seconds} s");
     }
 }
 

@@ -137,17 +137,17 @@ impl Simulation {
             }
             let wake = self.w.state.wake_at(&plan, now);
             assert!(wake.is_none_or(|at| at > now), "due in the past: {wake:?} at {now}: {:?}", self.w.state);
-            let init_ends = self.running_init().map(|_| now + Duration::from_secs(1));
+            let (inits, sidecars) = (self.w.running_inits(), self.w.starting_sidecars());
+            let awaited = (!inits.is_empty() || !sidecars.is_empty()).then(|| now + Duration::from_secs(1));
             let next = self.happenings.front().map(|(at, _)| *at);
-            let Some(at) = [wake, next, init_ends].into_iter().flatten().min() else {
+            let Some(at) = [wake, next, awaited].into_iter().flatten().min() else {
                 assert!(plan.actions.is_empty(), "held forever: {:?}", plan.actions);
                 return;
             };
             self.w.facts.now = at;
-            if init_ends == Some(at)
-                && let Some(name) = self.running_init()
-            {
-                self.exit(&name, 0);
+            if awaited == Some(at) {
+                inits.first().iter().for_each(|name| self.exit(name, 0));
+                sidecars.into_iter().for_each(|id| self.w.sidecar_starts(id));
             }
         }
         panic!("did not converge: {:?} {:?}", self.w.state, self.w.observed);
@@ -222,11 +222,6 @@ impl Simulation {
 
     fn exit(&mut self, name: &str, code: i32) {
         self.end(|c| c.name == name && c.state == ContainerState::Running, code);
-    }
-
-    fn running_init(&self) -> Option<String> {
-        let mut running = self.w.observed.running();
-        running.find(|c| ["i1", "i2"].contains(&c.name.as_str())).map(|c| c.name.clone())
     }
 
     fn let_happen(&mut self) {

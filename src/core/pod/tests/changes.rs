@@ -116,8 +116,14 @@ fn a_restarted_agent_resumes_the_back_off_of_the_newest_instance() {
 #[test]
 fn a_stop_begins_once() {
     let mut state = state();
-    let kill =
-        Kill { id: id("a0"), name: "a".into(), grace_seconds: 30, message: "Stopping".into(), restart: None };
+    let kill = Kill {
+        id: id("a0"),
+        name: "a".into(),
+        grace_seconds: 30,
+        message: "Stopping".into(),
+        restart: None,
+        after: vec![],
+    };
     assert_eq!(state.begin_stop(&kill).unwrap().reason, "Killing");
     assert!(state.begin_stop(&kill).is_none(), "its preStop hook has run");
     state.observed(&observed(SandboxState::Ready, &[("a", 0, ContainerState::Running)]));

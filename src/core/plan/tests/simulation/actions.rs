@@ -170,34 +170,75 @@ impl Simulation {
         let name = "a".to_owned();
         let done = self.apply(ActionOutcome::PostStartEnded { id: id.clone(), name: name.clone(), result });
         if fails {
-            self.kill(vec![Kill { id, name, grace_seconds: 30, message: String::new(), restart: None }]);
+            self.kill(vec![Kill {
+                id,
+                name,
+                grace_seconds: 30,
+                message: String::new(),
+                restart: None,
+                after: vec![],
+            }]);
         }
         done
     }
 
     fn kill(&mut self, kills: Vec<Kill>) -> bool {
-        let mut all = vec![];
-        let mut failed = false;
-        for kill in kills {
-            self.w.state.begin_stop(&kill);
-            if kill.restart.is_some() {
-                let before = self.ended_before(&kill.id);
-                self.ordered.entry(kill.id.clone()).or_insert(before);
+        self.check_hooks(&kills);
+        for kill in &kills {
+            self.w.state.begin_stop(kill);
+        }
+        let (mut all, mut failed) = (vec![], vec![]);
+        let mut waiting = kills;
+        while !waiting.is_empty() {
+            let waits = |k: &Kill| k.after.iter().any(|id| waiting.iter().any(|other| other.id == *id));
+            let next = waiting.iter().position(|k| !waits(k)).expect("two wait for each other");
+            let kill = waiting.remove(next);
+            let Kill { id, name, after, restart, .. } = kill;
+            if restart.is_some() {
+                let before = self.ended_before(&id);
+                self.ordered.entry(id.clone()).or_insert(before);
+            }
+            if after.iter().any(|other| failed.contains(other)) {
+                failed.push(id);
+                all.push(Stopped { name, pre_stop: Ok(()), stop: Ok(()) });
+                continue;
             }
             let stop = if self.fails(Fault::Kill) { Err("no".to_owned()) } else { Ok(()) };
-            failed |= stop.is_err();
-            if stop.is_ok() {
+            if stop.is_err() {
+                failed.push(id);
+            } else {
+                self.check_turn(&name);
                 // One of them makes the best of its end.
-                let code = if kill.name == "b" { 0 } else { 137 };
-                self.end(|c| c.id == kill.id, code);
+                let code = if name == "b" { 0 } else { 137 };
+                self.end(|c| c.id == id, code);
             }
-            all.push(Stopped { name: kill.name, pre_stop: Ok(()), stop });
+            all.push(Stopped { name, pre_stop: Ok(()), stop });
         }
-        if failed {
+        if !failed.is_empty() {
             let pause = self.serve("quiet", Duration::from_millis(250), Duration::from_secs(16));
             self.held = Some(self.w.facts.now + pause);
         }
         self.apply(ActionOutcome::ContainersStopped(all))
+    }
+
+    /// The preStop hooks of a pod that ends run at once: none is left for later.
+    fn check_hooks(&self, kills: &[Kill]) {
+        let ends = matches!(self.w.state.lifecycle, Lifecycle::Terminating { .. });
+        let alive =
+            |c: &&ObservedContainer| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+        for c in self.w.observed.containers.iter().filter(alive).filter(|_| ends) {
+            assert!(kills.iter().any(|k| k.id == c.id), "{} does not begin to end with the others", c.id);
+        }
+    }
+
+    /// A sidecar of a pod that ends gets its signal after the main containers have ended, while there is time for it.
+    fn check_turn(&self, name: &str) {
+        let Lifecycle::Terminating { deadline, .. } = &self.w.state.lifecycle else { return };
+        let sidecar = self.w.desired.container(name).is_some_and(|c| c.restart_policy.is_some());
+        if sidecar && self.w.facts.now < *deadline {
+            let main = self.w.observed.running().find(|c| ["a", "b"].contains(&c.name.as_str()));
+            assert!(main.is_none(), "{name} is stopped before {main:?}");
+        }
     }
 
     /// When the last instance before this one ended, in the same sandbox.
