@@ -102,7 +102,6 @@ impl Worker {
             let plan = self.decide(&order);
             let events = self.state.report_backoff(&plan, &self.observed);
             self.report_events(&events);
-            self.follow_probes();
             if self.state.clean_up == CleanUp::Gone {
                 return Ended::Gone;
             }
@@ -126,13 +125,16 @@ impl Worker {
 
     /// One round of deciding: move along the pod's life, plan, and report how it stands.
     fn decide(&mut self, order: &Order) -> Plan {
-        let facts = self.facts();
-        let next = advance(order, &self.state, &self.observed, facts.now);
+        let now = Timestamp::now();
+        let next = advance(order, &self.state, &self.observed, now);
         if next != self.state.lifecycle {
             tracing::debug!(from = ?self.state.lifecycle, to = ?next, "lifecycle");
         }
         self.state.enter(next);
-        self.state.refresh_volumes(facts.now);
+        self.state.refresh_volumes(now);
+        // Before the plan: what a sidecar's probe is known to have said lets the next container go on.
+        self.follow_probes();
+        let facts = self.facts();
         let plan = plan(&self.state, &self.observed, &facts);
         if self.state.is_reported() {
             self.publish(&facts, &plan.waiting);

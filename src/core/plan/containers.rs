@@ -175,7 +175,9 @@ impl<'a> ContainerPass<'a> {
         }
         match kind {
             // A sidecar lets the next one go on once it has started; an init container only once it is done.
-            ContainerKind::Sidecar if verdicts.is_none_or(|v| v.started) => Verdict::Settled,
+            ContainerKind::Sidecar if verdicts.map_or(c.startup_probe.is_none(), |v| v.started) => {
+                Verdict::Settled
+            }
             ContainerKind::Main | ContainerKind::Ephemeral => Verdict::Settled,
             ContainerKind::Init | ContainerKind::Sidecar => Verdict::Pending,
         }

@@ -336,6 +336,17 @@ fn a_pod_that_is_to_run() {
             "",
         ),
         (
+            "nor does one go on while nobody has probed the sidecar yet",
+            fresh,
+            |w| {
+                w.spec().init_containers = Some(vec![probed_sidecar("i1"), container("i2")]);
+                w.state.volumes.state = VolumesState::Ready;
+                w.sandbox("s0", 0, SandboxState::Ready);
+                w.add("i1", 0, ContainerState::Running, 0);
+            },
+            "",
+        ),
+        (
             "a sidecar that died is restarted and does not hold back what was reached after it",
             converged,
             |w| {

@@ -171,6 +171,7 @@ impl Simulation {
             self.held_key.retain(|_, (_, fault)| !by_sandbox.contains(fault));
         }
         let plan = plan(&w.state, &w.observed, &w.facts);
+        check_sidecar(w, &plan);
         w.state.report_backoff(&plan, &w.observed);
         w.state.previous_status = Arc::new(derive(&StatusInput {
             desired: &w.desired,
@@ -274,6 +275,21 @@ impl Simulation {
             }
             Happening::Vanish => self.vanished = true,
             Happening::Decide(directive) => self.w.directive = directive,
+        }
+    }
+}
+
+/// Nothing follows a sidecar into a sandbox before the sidecar has started.
+fn check_sidecar(w: &World, plan: &Plan) {
+    let sidecar = w.desired.container("i1").is_some_and(|c| c.restart_policy.is_some());
+    let Some(sandbox) = w.observed.latest_sandbox().filter(|_| sidecar) else { return };
+    let inside = || w.observed.containers.iter().filter(|c| c.sandbox_id == sandbox.id);
+    let alone = inside().all(|c| c.name == "i1");
+    let starting = w.starting_sidecars();
+    let started = inside().any(|c| c.state == ContainerState::Running && !starting.contains(&c.id));
+    for action in &plan.actions {
+        if let Action::StartContainer { name, .. } = action {
+            assert!(name == "i1" || !alone || started, "{name} is started before its sidecar");
         }
     }
 }
