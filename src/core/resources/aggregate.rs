@@ -14,10 +14,7 @@ pub type ResourceList = BTreeMap<String, Amount>;
 
 /// Requests of the whole pod: containers, overridden by pod-level requests, plus the runtime class's overhead.
 pub fn pod_requests(spec: &PodSpec) -> ResourceList {
-    let mut sum = container_requests(spec);
-    if let Some(own) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        override_pod_level(&mut sum, own);
-    }
+    let mut sum = requests_without_overhead(spec);
     if let Some(overhead) = &spec.overhead {
         add(&mut sum, &amounts(Some(overhead)));
     }
@@ -26,16 +23,29 @@ pub fn pod_requests(spec: &PodSpec) -> ResourceList {
 
 /// Limits of the whole pod. The overhead only raises limits that are there: no limit plus something is no limit.
 pub fn pod_limits(spec: &PodSpec) -> ResourceList {
-    let mut sum = aggregate(spec, |r| r.limits.as_ref());
-    if let Some(own) = spec.resources.as_ref().and_then(|r| r.limits.as_ref()) {
-        override_pod_level(&mut sum, own);
-    }
+    let mut sum = limits_without_overhead(spec);
     for (name, extra) in amounts(spec.overhead.as_ref()) {
         if let Some(limit) = sum.get_mut(&name)
             && !limit.is_zero()
         {
             *limit = *limit + extra;
         }
+    }
+    sum
+}
+
+pub(super) fn requests_without_overhead(spec: &PodSpec) -> ResourceList {
+    let mut sum = container_requests(spec);
+    if let Some(own) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
+        override_pod_level(&mut sum, own);
+    }
+    sum
+}
+
+pub(super) fn limits_without_overhead(spec: &PodSpec) -> ResourceList {
+    let mut sum = aggregate(spec, |r| r.limits.as_ref());
+    if let Some(own) = spec.resources.as_ref().and_then(|r| r.limits.as_ref()) {
+        override_pod_level(&mut sum, own);
     }
     sum
 }

@@ -4,6 +4,7 @@ mod aggregate;
 mod linux;
 mod oom;
 mod quantity;
+mod sandbox;
 #[cfg(test)]
 mod tests;
 
@@ -14,5 +15,6 @@ pub use linux::{
 };
 pub use oom::oom_score_adj;
 pub use quantity::{Amount, BadQuantity, amount_of, to_quantity};
+pub use sandbox::{sandbox_overhead, sandbox_resources};
 
 pub(crate) use aggregate::{amount, amounts, has_pod_level};

@@ -5,6 +5,7 @@ use keelson_core::dns::{NodeDns, pod_dns, pod_names};
 use keelson_core::ids::SandboxId;
 use keelson_core::pod::{ActionOutcome, SandboxFailure, SandboxFailureCause, Step};
 use keelson_core::qos::qos_of;
+use keelson_core::resources::{sandbox_overhead, sandbox_resources};
 use keelson_cri::convert::{SandboxInput, sandbox_config};
 use keelson_cri::proto::{DnsConfig, PodSandboxConfig};
 
@@ -86,6 +87,7 @@ impl Worker {
             dns.warnings.iter().for_each(|w| self.event(true, w.reason, &w.message, None));
         }
         let logs = self.node.logs.pod(desired.namespace(), desired.name(), &self.uid);
+        let period = self.node.cfs_period_micros();
         let parent = self.node.cgroups.pod_parent(&self.uid, qos_of(pod));
         sandbox_config(&SandboxInput {
             pod,
@@ -100,8 +102,8 @@ impl Worker {
             cgroup_parent: &parent,
             log_directory: &logs.to_string_lossy(),
             extra_groups: &self.state.admitted.groups(),
-            resources: None,
-            overhead: None,
+            resources: Some(&sandbox_resources(pod, kubelet.cpu_cfs_quota, period)),
+            overhead: Some(&sandbox_overhead(pod, kubelet.cpu_cfs_quota, period)),
             user_namespace: None,
         })
         .map_err(|e| e.to_string())
