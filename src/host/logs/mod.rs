@@ -75,6 +75,17 @@ impl LogDirs {
         Ok(path)
     }
 
+    /// The names of what lies beside a container's logs; none where it never had one.
+    pub fn container_files(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &PodUid,
+        container: &str,
+    ) -> Result<Vec<String>, PathError> {
+        entries(&self.pod(namespace, name, uid).join(container))
+    }
+
     pub fn remove_pod(&self, namespace: &str, name: &str, uid: &PodUid) -> Result<(), PathError> {
         tree::remove(&self.pod(namespace, name, uid))
     }
@@ -203,7 +214,9 @@ mod tests {
         logs.link("ns", "web", "main", &id, &log).expect("again");
         let link = temp.path().join("containers/web_ns_main-abc.log");
         assert_eq!(fs::read_link(&link).expect("link"), log);
+        assert!(logs.container_files("ns", "web", &uid, "other").expect("list").is_empty());
         fs::write(&log, "x").expect("write");
+        assert_eq!(logs.container_files("ns", "web", &uid, "main").expect("list"), ["0.log"]);
         assert_eq!(logs.remove_dead_links().expect("scan"), 0);
         fs::create_dir(temp.path().join("pods/stray")).expect("mkdir");
         let owner = LogOwner { namespace: "ns".into(), name: "web".into(), uid: uid.clone() };

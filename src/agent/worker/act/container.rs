@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 use keelson_core::desired::DesiredPod;
 use keelson_core::ids::ContainerId;
+use keelson_core::logs::next_attempt;
 use keelson_core::plan::{ContainerKind, Kill};
 use keelson_core::pod::{ActionOutcome, StartFailure, StartRetry};
 use keelson_cri::CriError;
@@ -25,6 +26,7 @@ impl Worker {
             let was_up = before.up_time();
             self.settle(ActionOutcome::RestartBegun { name: name.to_owned(), was_up })?;
         }
+        let attempt = self.free_attempt(&desired, name, attempt).await;
         let result = match self.create(&desired, &container, kind, attempt).await {
             Some(result) => result,
             None => return Err(Stop),
@@ -76,6 +78,22 @@ impl Worker {
         let failed =
             |e: CriError| StartFailure { reason: "RunContainerError", ..StartFailure::create(e.message) };
         Some(started.map(|()| id).map_err(failed))
+    }
+
+    /// A runtime that has lost its records would let a new instance write into the log of an earlier one.
+    async fn free_attempt(&self, desired: &DesiredPod, container: &str, planned: u32) -> u32 {
+        if self.observed.latest(container).is_some() {
+            return planned;
+        }
+        let (logs, uid, own) = (self.node.logs.clone(), self.uid.clone(), container.to_owned());
+        let (namespace, pod) = (desired.namespace().to_owned(), desired.name().to_owned());
+        match blocking(move || logs.container_files(&namespace, &pod, &uid, &own)).await {
+            Ok(files) => next_attempt(planned, files.iter().map(String::as_str)),
+            Err(e) => {
+                tracing::warn!(container, error = e, "its earlier logs cannot be counted");
+                planned
+            }
+        }
     }
 
     async fn link_log(&self, desired: &DesiredPod, container: &str, attempt: u32, id: &ContainerId) {
