@@ -32,15 +32,14 @@ enum Verdict {
 
 impl<'a> ContainerPass<'a> {
     pub fn containers(&self, plan: &mut Plan) {
+        // They are there to look at a pod that is stuck, so they wait for nothing but a sandbox to look at.
+        let guests = self.spec.ephemeral_containers.iter().flatten().filter(|_| self.sandbox.is_some());
+        for guest in guests.filter(|e| self.observed.latest(&e.name).is_none()) {
+            self.start(&guest.name, ContainerKind::Ephemeral, None, None, plan);
+        }
         if let Verdict::Settled = self.init_containers(plan) {
             for c in &self.spec.containers {
                 self.one(c, ContainerKind::Main, plan);
-            }
-        }
-        // They are there to look at a pod that is stuck, so they wait for nothing.
-        for e in self.spec.ephemeral_containers.iter().flatten() {
-            if self.observed.latest(&e.name).is_none() {
-                self.start(&e.name, ContainerKind::Ephemeral, None, None, plan);
             }
         }
     }

@@ -2,6 +2,11 @@
 
 use super::*;
 
+fn guest(w: &mut World) {
+    let guest = k8s_openapi::api::core::v1::EphemeralContainer { name: "guest".into(), ..Default::default() };
+    w.spec().ephemeral_containers = Some(vec![guest]);
+}
+
 #[test]
 fn a_pod_that_is_to_run() {
     let cases: &[Case] = &[
@@ -101,13 +106,26 @@ fn a_pod_that_is_to_run() {
                     w.forget(name);
                 }
                 w.running("i2");
-                let guest = k8s_openapi::api::core::v1::EphemeralContainer {
-                    name: "guest".into(),
-                    ..Default::default()
-                };
-                w.spec().ephemeral_containers = Some(vec![guest]);
+                guest(w);
             },
             "start:guest#0",
+        ),
+        (
+            "nor for the pull of an image for one",
+            converged,
+            |w| {
+                for name in ["a", "b", "i2"] {
+                    w.forget(name);
+                }
+                guest(w);
+            },
+            "start:guest#0 start:i2#0",
+        ),
+        (
+            "but there is nothing to look at without a sandbox",
+            fresh,
+            guest,
+            "cgroup mount sandbox#0 start:i1#0",
         ),
         (
             "a crashed main container is restarted",
