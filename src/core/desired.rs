@@ -74,4 +74,12 @@ impl Lifecycle {
     pub fn is_syncing(&self) -> bool {
         matches!(self, Self::Syncing)
     }
+
+    /// Why the pod ends, once it does.
+    pub fn end(&self) -> Option<&TerminationReason> {
+        match self {
+            Self::Syncing => None,
+            Self::Terminating { reason, .. } | Self::Terminated { reason } => Some(reason),
+        }
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde::Deserialize;
+
+use crate::plan::PlannedEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Credential {
@@ -52,6 +54,19 @@ pub fn credentials<'a>(image: &str, secrets: impl IntoIterator<Item = &'a Secret
     }
     found.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     found.into_iter().map(|(_, c)| c).collect()
+}
+
+/// That some of a pod's secrets are missing: its images may still be pulled without them.
+pub fn missing_secrets<T>(pod: &Pod, found: &BTreeMap<String, T>) -> Option<PlannedEvent> {
+    let named = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten()).map(|r| r.name.as_str());
+    let missing: Vec<&str> = named.filter(|name| !name.is_empty() && !found.contains_key(*name)).collect();
+    let message = || {
+        let names = missing.join(", ");
+        format!(
+            "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
+        )
+    };
+    (!missing.is_empty()).then(|| PlannedEvent::warning("FailedToRetrieveImagePullSecret", message()))
 }
 
 fn entries(secret: &Secret) -> BTreeMap<String, Entry> {
@@ -132,6 +147,30 @@ mod tests {
             type_: Some("kubernetes.io/dockerconfigjson".into()),
             data: Some([(".dockerconfigjson".to_owned(), ByteString(text.into_bytes()))].into()),
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn missing_secrets_are_named_once_all_together() {
+        let pod = |names: &[&str]| -> Pod {
+            let refs: Vec<_> = names.iter().map(|n| serde_json::json!({"name": n})).collect();
+            serde_json::from_value(serde_json::json!({"spec": {"containers": [], "imagePullSecrets": refs}}))
+                .unwrap()
+        };
+        let found = BTreeMap::from([("there".to_owned(), ())]);
+        for (names, expected) in [
+            (&[][..], None),
+            (&["there", ""], None),
+            (
+                &["one", "there", "two"],
+                Some(
+                    "Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
+                ),
+            ),
+        ] {
+            let event = missing_secrets(&pod(names), &found);
+            assert_eq!(event.as_ref().map(|e| e.message.as_str()), expected);
+            assert!(event.is_none_or(|e| e.warning && e.reason == "FailedToRetrieveImagePullSecret"));
         }
     }
 

@@ -130,7 +130,8 @@ impl Worker {
         if next != self.state.lifecycle {
             tracing::debug!(from = ?self.state.lifecycle, to = ?next, "lifecycle");
         }
-        self.state.enter(next);
+        let event = self.state.enter(next);
+        self.report_events(event.as_slice());
         self.state.refresh_volumes(now);
         // Before the plan: what a sidecar's probe is known to have said lets the next container go on.
         self.follow_probes();

@@ -10,6 +10,9 @@ use crate::observed::{ContainerState, ObservedContainer, ObservedPod};
 use crate::pod::{Directive, Eviction, Order, PodState};
 use crate::status::is_finished;
 
+/// The reason, and the event, of a pod that ran out of `activeDeadlineSeconds`.
+pub(crate) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
 /// Where the pod's life stands now that `order` and `observed` are known. `state.lifecycle` is where it stood.
 pub fn advance(order: &Order, state: &PodState, observed: &ObservedPod, now: Timestamp) -> Lifecycle {
     let desired = order.desired.as_ref();
@@ -96,13 +99,13 @@ fn why_stop(order: &Order, state: &PodState, observed: &ObservedPod, now: Timest
     }
     let desired = order.desired.as_ref()?;
     let finished = is_finished(&state.previous_status) || completed(desired, state, observed);
-    // A pod that has ended by itself is not evicted any more.
+    // A pod that has ended by itself is neither evicted nor late any more.
     if let Some(decided) = decided(order).filter(|_| !finished) {
         return Some(decided);
     }
-    if active_deadline(desired, state).is_some_and(|at| now >= at) {
+    if !finished && active_deadline(desired, state).is_some_and(|at| now >= at) {
         let reason = TerminationReason::Evicted {
-            reason: "DeadlineExceeded".into(),
+            reason: DEADLINE_EXCEEDED.into(),
             message: "Pod was active on the node longer than the specified deadline".into(),
         };
         return Some(End::new(reason, desired.grace()));

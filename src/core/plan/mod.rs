@@ -25,6 +25,7 @@ use crate::pod::{PodState, Waiting};
 
 pub use container::{ContainerKind, restarts_after};
 pub use kill::{Kill, Restart};
+pub(crate) use lifecycle::DEADLINE_EXCEEDED;
 pub use lifecycle::advance;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::order::{Directive, Order};
 use super::state::{InstanceMemory, PodState};
 use crate::backoff::{Backoff, CRASH};
-use crate::desired::{DesiredPod, Lifecycle};
+use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::hash::container_hash;
 use crate::ids::ContainerId;
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
-use crate::plan::{Kill, Plan, PlannedEvent, Restart};
+use crate::plan::{DEADLINE_EXCEEDED, Kill, Plan, PlannedEvent, Restart};
 use crate::volumes::{Change, VolumePlan, VolumesState};
 
 /// A start whose caller died is being given up for so long, and the container cannot be removed in that time: containerd
@@ -60,13 +60,17 @@ impl PodState {
         }
     }
 
-    /// Moves on to the next stage of the pod's life.
-    pub fn enter(&mut self, next: Lifecycle) {
-        if next != self.lifecycle {
-            self.lifecycle = next;
-            // What failed before does not hold back what is to be done now.
-            self.retry.succeeded();
+    /// Moves on to the next stage of the pod's life, with the event that says so where nobody else does.
+    pub fn enter(&mut self, next: Lifecycle) -> Option<PlannedEvent> {
+        if next == self.lifecycle {
+            return None;
         }
+        let before = std::mem::replace(&mut self.lifecycle, next);
+        // What failed before does not hold back what is to be done now.
+        self.retry.succeeded();
+        let end = self.lifecycle.end().filter(|_| before.is_syncing());
+        let Some(TerminationReason::Evicted { reason, message }) = end else { return None };
+        (reason == DEADLINE_EXCEEDED).then(|| PlannedEvent::normal(DEADLINE_EXCEEDED, message.clone()))
     }
 
     /// The runtime was asked how the pod stands.

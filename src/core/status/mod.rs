@@ -180,10 +180,7 @@ impl Derivation<'_> {
 }
 
 pub(crate) fn termination<'a>(d: &'a Derivation<'_>) -> Option<&'a TerminationReason> {
-    match &d.state.lifecycle {
-        Lifecycle::Syncing => None,
-        Lifecycle::Terminating { reason, .. } | Lifecycle::Terminated { reason } => Some(reason),
-    }
+    d.state.lifecycle.end()
 }
 
 /// Whether a process of this pod may be left.

@@ -45,6 +45,7 @@ impl Worker {
         sandbox: &PodSandboxConfig,
     ) -> Result<Present, StartFailure> {
         let image = container.image.clone().unwrap_or_default();
+        self.report_events(pull_secrets::missing_secrets(&desired.pod, &objects.secrets).as_slice());
         let pull_secrets = desired.pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
         let secrets = pull_secrets.filter_map(|r| objects.secrets.get(&r.name)).map(|s| &**s);
         let wanted = Wanted {

@@ -268,6 +268,33 @@ fn a_pod_that_has_finished_by_itself_is_not_evicted() {
 }
 
 #[test]
+fn a_pod_that_ran_out_of_time_says_so_once_and_one_that_is_done_never_does() {
+    let late = || {
+        let mut w = converged();
+        w.spec().restart_policy = Some("Never".into());
+        w.spec().active_deadline_seconds = Some(60);
+        Arc::make_mut(&mut w.state.previous_status).start_time = Some(Time(at(10)));
+        w
+    };
+    let enter = |w: &mut World| {
+        let next = advance(&w.order(), &w.state, &w.observed, w.facts.now);
+        w.state.enter(next).map(|e| e.reason)
+    };
+    let mut w = late();
+    assert_eq!(enter(&mut w), Some("DeadlineExceeded"));
+    assert_eq!(enter(&mut w), None);
+    w.observed.containers.iter_mut().for_each(|c| c.state = ContainerState::Exited);
+    assert_eq!(enter(&mut w), None);
+    let mut done = late();
+    done.observed.containers.iter_mut().for_each(|c| c.state = ContainerState::Exited);
+    assert_eq!(enter(&mut done), None);
+    assert_eq!(done.state.lifecycle, Lifecycle::Terminated { reason: TerminationReason::Completed });
+    let mut deleted = converged();
+    Arc::make_mut(&mut deleted.desired.pod).metadata.deletion_timestamp = Some(Time(at(900)));
+    assert_eq!(enter(&mut deleted), None);
+}
+
+#[test]
 fn a_second_deletion_may_shorten_the_grace_but_never_lengthen_it() {
     let mut w = converged();
     let deadline = |w: &World| match &w.state.lifecycle {
