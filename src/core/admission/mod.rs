@@ -7,6 +7,8 @@ mod sysctls;
 #[cfg(test)]
 mod tests;
 
+pub use sysctls::normalized as sysctl_name;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};

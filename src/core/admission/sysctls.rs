@@ -61,8 +61,9 @@ fn namespace(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A name may be written with slashes, in which a dot is part of a word. The first separator tells which it is.
-fn normalized(name: &str) -> String {
+/// A name may be written with slashes, in which a dot is part of a word. The first separator tells which it is. Runtimes know
+/// the one with dots only.
+pub fn normalized(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => name
             .chars()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use keelson_core::admission::sysctl_name;
 use keelson_core::ids::PodUid;
 use keelson_core::resources::LinuxResources;
 use keelson_proto::runtime::v1::security_profile::ProfileType;
@@ -125,7 +126,7 @@ fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
 
 fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
     let asked = spec.security_context.as_ref().and_then(|sc| sc.sysctls.as_ref());
-    asked.into_iter().flatten().map(|s| (s.name.clone(), s.value.clone())).collect()
+    asked.into_iter().flatten().map(|s| (sysctl_name(&s.name), s.value.clone())).collect()
 }
 
 fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {

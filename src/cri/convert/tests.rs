@@ -292,7 +292,8 @@ fn the_rest_of_a_security_context_is_passed_on() {
     merge(
         &mut spec,
         json!({"securityContext": {
-            "seLinuxOptions": {"type": "pods"}, "sysctls": [{"name": "net.core.somaxconn", "value": "9"}],
+            "seLinuxOptions": {"type": "pods"}, "sysctls": [
+                {"name": "net.core.somaxconn", "value": "9"}, {"name": "net/ipv4/conf/eth0.7/rp_filter", "value": "2"}],
         }}),
     );
     let seen = security(spec.clone());
@@ -310,6 +311,7 @@ fn the_rest_of_a_security_context_is_passed_on() {
     );
     let config = sandbox(&pod(json!({}), spec), None).unwrap().linux.unwrap();
     assert_eq!(config.sysctls["net.core.somaxconn"], "9");
+    assert_eq!(config.sysctls["net.ipv4.conf.eth0/7.rp_filter"], "2", "runc knows the form with dots only");
     let outer = config.security_context.unwrap();
     assert!(outer.privileged, "one privileged container makes the sandbox so");
     assert_eq!(outer.selinux_options.unwrap().r#type, "pods");
