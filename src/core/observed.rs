@@ -30,7 +30,7 @@ pub struct ObservedSandbox {
     pub attempt: u32,
     pub state: SandboxState,
     pub created_at: Timestamp,
-    /// Primary first. Empty for a host-network pod and for a sandbox that is no longer ready.
+    /// In the runtime's order. Empty for a host-network pod and for a sandbox that is no longer ready.
     pub ips: Vec<IpAddr>,
     pub host_network: bool,
     pub runtime_handler: String,
@@ -118,6 +118,16 @@ impl ObservedPod {
     }
 }
 
+impl ObservedSandbox {
+    /// What the pod is reached at: one address of each family, the first of the runtime's, and the node's own family first. A
+    /// node that does not know its addresses counts as one with IPv4.
+    pub fn addresses(&self, host_ips: &[IpAddr]) -> Vec<IpAddr> {
+        let six_first = host_ips.first().is_some_and(IpAddr::is_ipv6);
+        let of = |six: bool| self.ips.iter().find(|ip| ip.is_ipv6() == six).copied();
+        [of(six_first), of(!six_first)].into_iter().flatten().collect()
+    }
+}
+
 impl ObservedContainer {
     /// Whether an instance that ended did not do what it was to do. One that ran out of memory has not, whatever its first
     /// process made of it.
@@ -130,6 +140,37 @@ impl ObservedContainer {
         match (self.started_at, self.finished_at) {
             (Some(s), Some(f)) => Duration::try_from(f.duration_since(s)).unwrap_or_default(),
             _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_reached_at_one_address_of_each_family_the_nodes_own_first() {
+        let ips =
+            |text: &str| -> Vec<IpAddr> { text.split_whitespace().map(|ip| ip.parse().unwrap()).collect() };
+        for (name, of_pod, of_node, expected) in [
+            ("the runtime has the other family first", "fd00::4 10.1.0.4", "192.0.2.1", "10.1.0.4 fd00::4"),
+            ("the node has IPv6 first", "10.1.0.4 fd00::4", "2001:db8::1 192.0.2.1", "fd00::4 10.1.0.4"),
+            ("they agree", "10.1.0.4 fd00::4", "192.0.2.1 2001:db8::1", "10.1.0.4 fd00::4"),
+            ("the node's addresses are not known", "fd00::4 10.1.0.4", "", "10.1.0.4 fd00::4"),
+            ("only the other family", "fd00::4", "192.0.2.1", "fd00::4"),
+            ("several of one family", "10.1.0.4 10.1.0.5 fd00::4 fd00::5", "192.0.2.1", "10.1.0.4 fd00::4"),
+            ("none", "", "192.0.2.1", ""),
+        ] {
+            let sandbox = ObservedSandbox {
+                id: SandboxId::try_from("s").unwrap(),
+                attempt: 0,
+                state: SandboxState::Ready,
+                created_at: Timestamp::UNIX_EPOCH,
+                ips: ips(of_pod),
+                host_network: false,
+                runtime_handler: String::new(),
+            };
+            assert_eq!(sandbox.addresses(&ips(of_node)), ips(expected), "{name}");
         }
     }
 }

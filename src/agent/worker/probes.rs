@@ -73,7 +73,8 @@ impl Worker {
         if desired.pod.spec.as_ref().is_some_and(|s| s.host_network == Some(true)) {
             return self.node.state.addresses().first().copied();
         }
-        self.observed.latest_sandbox().and_then(|s| s.ips.first().copied())
+        let sandbox = self.observed.latest_sandbox()?;
+        sandbox.addresses(&self.node.state.addresses()).first().copied()
     }
 }
 

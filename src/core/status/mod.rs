@@ -140,7 +140,12 @@ fn set_addresses(d: &Derivation<'_>, status: &mut PodStatus) {
 
     let ready: Vec<_> = d.observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).collect();
     let latest = d.observed.latest_sandbox().filter(|s| s.state == SandboxState::Ready);
-    let mut ips: Vec<String> = latest.map(|s| d.by_family(&s.ips)).unwrap_or_default();
+    let mut ips: Vec<String> = latest
+        .map(|s| s.addresses(&d.facts.host_ips))
+        .unwrap_or_default()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     // A pod that ended keeps the addresses it had, so that they can be told apart in a log.
     if ips.is_empty() && (ready.is_empty() || d.host_network()) {
         ips = previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
@@ -169,13 +174,6 @@ impl Derivation<'_> {
 
     pub fn is_static(&self) -> bool {
         self.desired.source == PodSource::Static
-    }
-
-    /// One address of each family, the node's own family first.
-    fn by_family(&self, ips: &[std::net::IpAddr]) -> Vec<String> {
-        let six_first = self.facts.host_ips.first().is_some_and(|ip| ip.is_ipv6());
-        let of = |six: bool| ips.iter().find(|ip| ip.is_ipv6() == six);
-        [of(six_first), of(!six_first)].into_iter().flatten().map(ToString::to_string).collect()
     }
 }
 

@@ -92,8 +92,8 @@ impl Worker {
         let pod = &desired.pod;
         let host_network = pod.spec.as_ref().is_some_and(|s| s.host_network == Some(true));
         let host_ips = self.node.state.addresses();
-        let sandbox_ips = self.observed.latest_sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-        let pod_ips = if host_network { host_ips.clone() } else { sandbox_ips };
+        let addresses = self.observed.latest_sandbox().map(|s| s.addresses(&host_ips)).unwrap_or_default();
+        let pod_ips = if host_network { host_ips.clone() } else { addresses };
         let services = self.services(desired).await;
         let allocatable = self.node.state.allocatable();
         let grant = self.state.admitted.grant(&container.name);
