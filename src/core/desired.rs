@@ -52,8 +52,10 @@ pub enum TerminationReason {
     Deleted,
     /// The object vanished without a graceful deletion (force delete, or deleted while the agent was away).
     Orphaned,
-    /// The node decided so, by eviction, refusal or an expired deadline: reason and message become the pod's status
-    /// (Evicted, DeadlineExceeded, Preempting, OutOfcpu ...).
+    /// The node does not take it: it was never begun.
+    Refused { reason: String, message: String },
+    /// The node decided so, by eviction or an expired deadline: reason and message become the pod's status
+    /// (Evicted, DeadlineExceeded, Preempting ...).
     Evicted { reason: String, message: String },
     /// Every container finished and none is to be restarted.
     Completed,

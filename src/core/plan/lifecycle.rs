@@ -86,7 +86,10 @@ fn stronger(old: &TerminationReason, new: TerminationReason) -> TerminationReaso
     match (old, &new) {
         // How it ended stays true after the object is deleted too, but a gone object needs no final status.
         (
-            TerminationReason::Evicted { .. } | TerminationReason::Completed | TerminationReason::Deleted,
+            TerminationReason::Refused { .. }
+            | TerminationReason::Evicted { .. }
+            | TerminationReason::Completed
+            | TerminationReason::Deleted,
             _,
         ) => new,
         (TerminationReason::Orphaned, _) => TerminationReason::Orphaned,
@@ -115,17 +118,17 @@ fn why_stop(order: &Order, state: &PodState, observed: &ObservedPod, now: Timest
 
 /// The node's own decision that the pod is to end.
 fn decided(order: &Order) -> Option<End> {
-    let (reason, message, grace) = match &order.directive {
-        Directive::Run(_) => return None,
+    match order.directive.clone() {
+        Directive::Run(_) => None,
         Directive::Refuse(Rejection { reason, message }) => {
-            (reason, message, order.desired.as_ref().map_or(SignedDuration::ZERO, DesiredPod::grace))
+            let grace = order.desired.as_ref().map_or(SignedDuration::ZERO, DesiredPod::grace);
+            Some(End::new(TerminationReason::Refused { reason, message }, grace))
         }
         Directive::Evict(Eviction { reason, message, grace }) => {
-            (reason, message, SignedDuration::try_from(*grace).unwrap_or(SignedDuration::MAX))
+            let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
+            Some(End::new(TerminationReason::Evicted { reason, message }, grace))
         }
-    };
-    let reason = TerminationReason::Evicted { reason: reason.clone(), message: message.clone() };
-    Some(End::new(reason, grace))
+    }
 }
 
 /// The sources' decision: the object is being deleted, or is gone.

@@ -70,7 +70,9 @@ pub fn derive(input: &StatusInput<'_>) -> PodStatus {
             .and_then(|s| s.node_allocatable_resource_claim_statuses.clone()),
         ..Default::default()
     };
-    container::fill(&d, &mut status);
+    if !was_refused(&d) {
+        container::fill(&d, &mut status);
+    }
     if matches!(state.lifecycle, Lifecycle::Terminated { .. }) {
         ended::mark_unfinished(&d, &mut status);
     }
@@ -106,9 +108,16 @@ fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
         reason = previous.reason.clone();
         message = previous.message.clone();
     }
-    if let Some(TerminationReason::Evicted { reason: why, message: words }) = termination(d) {
+    let decided = match termination(d) {
+        Some(TerminationReason::Refused { reason, message }) => {
+            Some((reason, format!("Pod was rejected: {message}")))
+        }
+        Some(TerminationReason::Evicted { reason, message }) => Some((reason, message.clone())),
+        _ => None,
+    };
+    if let Some((why, words)) = decided {
         phase = "Failed";
-        (reason, message) = (Some(why.clone()), Some(words.clone()));
+        (reason, message) = (Some(why.clone()), Some(words));
     }
     // A pod that may still hold something exclusive is not reported as over.
     if is_final(phase) && may_be_running(d) {
@@ -122,6 +131,15 @@ fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
     status.phase = Some(phase.to_owned());
     status.reason = reason.filter(|r| !r.is_empty());
     status.message = message.filter(|m| !m.is_empty());
+}
+
+/// A pod that was never begun has no containers to show: nobody is to read an exit code into it. After a deletion or a restart
+/// of the agent, the status from before says so.
+fn was_refused(d: &Derivation<'_>) -> bool {
+    let lists = |s: &PodStatus| [&s.container_statuses, &s.init_container_statuses].map(Option::is_some);
+    let previous = &*d.state.previous_status;
+    let refused = matches!(termination(d), Some(TerminationReason::Refused { .. })) || is_finished(previous);
+    refused && d.observed.containers.is_empty() && lists(previous) == [false, false]
 }
 
 fn status_has_run(status: &PodStatus) -> bool {

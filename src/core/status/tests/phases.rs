@@ -271,17 +271,43 @@ fn a_pod_that_is_gone_leaves_nothing_open() {
 }
 
 #[test]
-fn a_refused_pod_fails_with_the_reason() {
+fn a_refused_pod_fails_with_the_reason_and_has_no_containers_to_show() {
     let mut w = world();
-    w.nothing_runs().observed.sandboxes.clear();
+    w.init(json!([{"name": "i"}])).nothing_runs().observed.sandboxes.clear();
     let why = Rejection { reason: "OutOfcpu".into(), message: "not enough".into() };
     let order = Order { desired: Some(w.desired.clone()), directive: Directive::Refuse(why) };
     w.state.lifecycle = advance(&order, &w.state, &w.observed, w.facts.now);
     let status = w.derive();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
-    assert_eq!(status.message.as_deref(), Some("not enough"));
-    assert_eq!((status.start_time.unwrap().0, status.qos_class.as_deref()), (at(100), Some("BestEffort")));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: not enough"));
+    assert_eq!(
+        (status.start_time.clone().unwrap().0, status.qos_class.as_deref()),
+        (at(100), Some("BestEffort"))
+    );
+    let shown = |s: &PodStatus| (s.container_statuses.is_some(), s.init_container_statuses.is_some());
+    assert_eq!(shown(&status), (false, false));
+
+    w.remember().terminated(TerminationReason::Deleted);
+    let deleted = w.derive();
+    assert_eq!((shown(&deleted), deleted.message), ((false, false), status.message.clone()), "it stays so");
+    w.state = Default::default();
+    w.pod("/status", serde_json::to_value(&status).unwrap());
+    w.state.previous_status = std::sync::Arc::new(status);
+    w.terminated(TerminationReason::Completed);
+    assert_eq!(shown(&w.derive()), (false, false), "also after a restart of the agent");
+}
+
+#[test]
+fn a_refused_pod_of_which_something_runs_shows_it() {
+    let mut w = world();
+    let refused = TerminationReason::Refused { reason: "OutOfcpu".into(), message: "not enough".into() };
+    w.terminating(refused.clone());
+    assert_eq!(line(&w.derive(), "a"), "running; last none; restarts 0; ready");
+    w.exit("a", 0, 143).terminated(refused);
+    let status = w.derive();
+    assert!(line(&status, "a").starts_with("ended Error 143"), "{}", line(&status, "a"));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: not enough"));
 }
 
 #[test]
