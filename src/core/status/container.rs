@@ -1,4 +1,4 @@
-//! The statuses of a pod's containers, in the order of its spec.
+//! The statuses of a pod's containers: by name, but init containers in the order that they run in.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
@@ -20,7 +20,10 @@ pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
     let old = &d.state.previous_status;
     let all = |containers: Vec<(ContainerKind, &Container)>, old: &Option<Vec<ContainerStatus>>| {
         let find = |name: &str| old.iter().flatten().find(|s| s.name == name);
-        let list: Vec<_> = containers.iter().map(|(kind, c)| one(d, c, *kind, find(&c.name))).collect();
+        let mut list: Vec<_> = containers.iter().map(|(kind, c)| one(d, c, *kind, find(&c.name))).collect();
+        if containers.first().is_some_and(|(kind, _)| !runs_in_order(*kind)) {
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         (!list.is_empty()).then_some(list)
     };
     let inits = d.spec.init_containers.iter().flatten();
@@ -34,6 +37,10 @@ pub(super) fn fill(d: &Derivation<'_>, status: &mut PodStatus) {
     status.init_container_statuses = all(inits, &old.init_container_statuses);
     status.container_statuses = all(mains, &old.container_statuses);
     status.ephemeral_container_statuses = all(guests, &old.ephemeral_container_statuses);
+}
+
+fn runs_in_order(kind: ContainerKind) -> bool {
+    matches!(kind, ContainerKind::Init | ContainerKind::Sidecar)
 }
 
 fn one(

@@ -313,7 +313,7 @@ fn an_init_container_shows_what_became_of_it() {
 }
 
 #[test]
-fn statuses_are_in_the_order_of_the_spec_and_carry_the_details() {
+fn statuses_are_by_name_but_init_containers_in_their_order_and_carry_the_details() {
     let mut w = world();
     w.init(json!([{"name": "z"}, {"name": "b"}]))
         .pod("/spec/containers", json!([
@@ -321,7 +321,7 @@ fn statuses_are_in_the_order_of_the_spec_and_carry_the_details() {
              "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}}},
             {"name": "a", "image": "img"},
         ]))
-        .pod("/spec/ephemeralContainers", json!([{"name": "dbg", "image": "tools"}]))
+        .pod("/spec/ephemeralContainers", json!([{"name": "dbg", "image": "tools"}, {"name": "d"}]))
         .run("m", 0)
         .run("dbg", 0);
     let m = w.observed.containers.iter_mut().find(|c| c.name == "m").unwrap();
@@ -337,8 +337,8 @@ fn statuses_are_in_the_order_of_the_spec_and_carry_the_details() {
         list.iter().flatten().map(|c| c.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(names(&status.init_container_statuses), ["z", "b"]);
-    assert_eq!(names(&status.container_statuses), ["m", "a"]);
-    assert_eq!(names(&status.ephemeral_container_statuses), ["dbg"]);
+    assert_eq!(names(&status.container_statuses), ["a", "m"]);
+    assert_eq!(names(&status.ephemeral_container_statuses), ["d", "dbg"]);
 
     let got = serde_json::to_value(container(&status, "m")).unwrap();
     assert_eq!(
