@@ -12,6 +12,24 @@ pub const CRASH: Policy = Policy {
     forgive_after: Duration::from_secs(600),
 };
 pub const IMAGE: Policy = CRASH;
+
+/// How long crashed containers wait on this node: by the kubelet's numbers, or shorter where it is configured so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrashPolicy(pub Policy);
+
+impl CrashPolicy {
+    /// Doubled up to `longest`. What counts as a success stays the same.
+    pub fn up_to(longest: Duration) -> Self {
+        Self(Policy { first: CRASH.first.min(longest), most: longest, ..CRASH })
+    }
+}
+
+impl Default for CrashPolicy {
+    fn default() -> Self {
+        Self(CRASH)
+    }
+}
+
 /// A network that is not ready yet often is a moment later.
 pub const SANDBOX: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(15));
 pub const VOLUMES: Policy = Policy::new(Duration::from_millis(500), Duration::from_secs(120));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use keelson_core::backoff::Retry;
+use keelson_core::backoff::{CrashPolicy, Retry};
 use keelson_core::facts::Facts;
 use keelson_core::ids::PodUid;
 use keelson_core::observed::ObservedPod;
@@ -73,7 +73,7 @@ impl Worker {
         let stale = found.is_none();
         let observed = found.unwrap_or_else(|| ObservedPod::empty(uid.clone(), &namespace, &name));
         Self {
-            state: PodState::new(desired, &observed),
+            state: PodState::new(desired, &observed, crash_policy(&node)),
             node,
             uid,
             inbox,
@@ -196,4 +196,8 @@ impl Worker {
         }
         true
     }
+}
+
+fn crash_policy(node: &Node) -> CrashPolicy {
+    CrashPolicy::up_to(node.settings.kubelet.crash_loop_back_off.max_container_restart_period.get())
 }

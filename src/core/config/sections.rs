@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::checks::{between, flush_frequency, if_given};
+use super::checks::{between, flush_frequency};
 use super::fields::section;
 use super::{AuthorizationMode, LogFormat, Period, QuantityText, SwapBehavior, TaintEffect};
 
@@ -61,9 +61,8 @@ section! {
         pub(super) shutdown_grace_period_seconds: i64 = if_absent(0) => "shutdownGracePeriodSeconds";
     }
     CrashLoopBackOff {
-        /// Only with the feature gate KubeletCrashLoopBackOffMax.
-        pub(super) max_container_restart_period: Option<Period> = if_absent(None) => "maxContainerRestartPeriod",
-            check(if_given(between(Period::seconds(1), Period::minutes(5))));
+        pub max_container_restart_period: Period = if_absent(Period::minutes(5)) => "maxContainerRestartPeriod",
+            check(between(Period::seconds(1), Period::minutes(5)));
     }
     MemoryReservation {
         pub(super) numa_node: i32 = if_absent(0) => "numaNode";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::state::{CleanUp, PodState, Waiting};
-use crate::backoff::{Backoff, CRASH, IMAGE, SANDBOX};
+use crate::backoff::{Backoff, IMAGE, SANDBOX};
 use crate::desired::Lifecycle;
 use crate::ids::ContainerId;
 use crate::plan::PlannedEvent;
@@ -126,7 +126,7 @@ impl PodState {
             ActionOutcome::SandboxCreated(result) => self.sandbox_created(result, now),
             ActionOutcome::RestartBegun { name, was_up } => {
                 let memory = self.containers.entry(name).or_default();
-                memory.crash_backoff = memory.crash_backoff.next(CRASH, was_up);
+                memory.crash_backoff = memory.crash_backoff.next(self.crash_policy.0, was_up);
                 Applied::default()
             }
             ActionOutcome::ContainerStarted { name, result } => self.container_started(name, result, now),

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::order::{Directive, Order};
 use super::state::{InstanceMemory, PodState};
-use crate::backoff::{Backoff, CRASH};
+use crate::backoff::Backoff;
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::hash::container_hash;
 use crate::ids::ContainerId;
@@ -144,7 +144,7 @@ impl PodState {
             if wanted.is_some() && c.hash.is_some() && wanted != c.hash {
                 continue;
             }
-            let resumed = Backoff::resumed(CRASH, c.attempt, c.up_time());
+            let resumed = Backoff::resumed(self.crash_policy.0, c.attempt, c.up_time());
             self.containers.entry(c.name.clone()).or_default().crash_backoff = resumed;
         }
     }

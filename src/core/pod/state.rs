@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 
 use super::order::Admitted;
-use crate::backoff::{Backoff, Retry};
+use crate::backoff::{Backoff, CrashPolicy, Retry};
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::ids::ContainerId;
 use crate::observed::{ObservedContainer, ObservedPod};
@@ -30,6 +30,7 @@ pub struct PodState {
     pub instances: BTreeMap<ContainerId, InstanceMemory>,
     pub sandbox: SandboxMemory,
     pub volumes: PodVolumes,
+    pub crash_policy: CrashPolicy,
     /// After an action failed whose failure has no place of its own in the status. Holds back all actions.
     pub retry: Retry,
 }
@@ -105,10 +106,10 @@ impl SandboxMemory {
 
 impl PodState {
     /// For a pod that is new to its worker. What the runtime already holds of it resumes its back-off.
-    pub fn new(desired: Option<DesiredPod>, found: &ObservedPod) -> Self {
+    pub fn new(desired: Option<DesiredPod>, found: &ObservedPod, crash_policy: CrashPolicy) -> Self {
         let previous_status =
             desired.as_ref().and_then(|d| d.pod.status.clone()).map(Arc::new).unwrap_or_default();
-        let mut state = Self { desired, previous_status, ..Self::default() };
+        let mut state = Self { desired, previous_status, crash_policy, ..Self::default() };
         state.resume_backoff(found);
         state.resume_restarts(found);
         state

@@ -129,6 +129,16 @@ fn a_bad_file_is_refused_naming_file_line_field_and_what_would_be_right() {
             "kubelet.yaml:5: clusterDNS[1]: found integer `7`, but this must be text (put it in quotes)",
         ),
         (
+            "a back-off that is longer than any",
+            "crashLoopBackOff: {maxContainerRestartPeriod: 301s}",
+            "kubelet.yaml:3: crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: this must be from 1s to 5m0s",
+        ),
+        (
+            "a back-off that is none",
+            "crashLoopBackOff: {maxContainerRestartPeriod: 0s}",
+            "kubelet.yaml:3: crashLoopBackOff.maxContainerRestartPeriod: 0s is out of range: this must be from 1s to 5m0s",
+        ),
+        (
             "a port out of range",
             "port: 70000",
             "kubelet.yaml:3: port: 70000 is out of range: this must be from 1 to 65535",

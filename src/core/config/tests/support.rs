@@ -10,8 +10,8 @@ fn what_is_given_a_value_of_its_own_but_not_acted_on_is_named_with_its_line() {
         ("a field of the document", "failSwapOn: false", "failSwapOn (kubelet.yaml:3)"),
         (
             "a field of a section",
-            "port: 10250\ncrashLoopBackOff:\n  maxContainerRestartPeriod: 30s",
-            "crashLoopBackOff.maxContainerRestartPeriod (kubelet.yaml:5)",
+            "port: 10250\nlogging:\n  flushFrequency: 7s",
+            "logging.flushFrequency (kubelet.yaml:5)",
         ),
         (
             "one that is acted on in part",

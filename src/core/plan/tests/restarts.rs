@@ -155,7 +155,7 @@ fn a_restart_that_was_held_back_survives_the_agent() {
     });
     assert_eq!(status.phase.as_deref(), Some("Running"));
     Arc::make_mut(&mut w.desired.pod).status = Some(status);
-    w.state = PodState::new(Some(w.desired.clone()), &w.observed);
+    w.state = PodState::new(Some(w.desired.clone()), &w.observed, Default::default());
     w.state.volumes.state = VolumesState::Ready;
     w.facts.now = at(2000);
     assert_eq!(w.say(), "start:a#2 remove:a-0");

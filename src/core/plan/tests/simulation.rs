@@ -263,7 +263,7 @@ impl Simulation {
             Happening::AgentRestarts => {
                 let desired = &mut self.w.desired;
                 Arc::make_mut(&mut desired.pod).status = Some((*self.w.state.previous_status).clone());
-                self.w.state = PodState::new(Some(desired.clone()), &self.w.observed);
+                self.w.state = PodState::new(Some(desired.clone()), &self.w.observed, Default::default());
                 self.held = None;
                 self.held_key.clear();
                 self.served.clear();

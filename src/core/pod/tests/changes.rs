@@ -107,7 +107,8 @@ fn a_restarted_agent_resumes_the_back_off_of_the_newest_instance() {
         ("one that runs again", &[("a", 4, Running), ("a", 3, Exited)], 0),
     ];
     for (name, containers, seconds) in cases {
-        let state = PodState::new(Some(desired()), &observed(SandboxState::Ready, containers));
+        let found = observed(SandboxState::Ready, containers);
+        let state = PodState::new(Some(desired()), &found, CrashPolicy::default());
         let memory = state.containers.get("a").cloned().unwrap_or_default();
         assert_eq!(memory.crash_backoff.delay().as_secs(), seconds, "{name}");
     }

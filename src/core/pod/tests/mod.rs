@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, SecretVolumeSource, Vo
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::backoff::CrashPolicy;
 use crate::desired::{DesiredPod, Lifecycle, PodSource, TerminationReason};
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, SandboxState};

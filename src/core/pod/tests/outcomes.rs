@@ -149,6 +149,24 @@ fn a_restart_makes_the_next_one_wait_longer_unless_it_was_up_for_long() {
 }
 
 #[test]
+fn restarts_wait_no_longer_than_is_configured() {
+    for (longest, expected) in
+        [(300, [10, 20, 40, 80, 160, 300]), (25, [10, 20, 25, 25, 25, 25]), (3, [3; 6])]
+    {
+        let longest = CrashPolicy::up_to(Duration::from_secs(longest));
+        let mut state = PodState { crash_policy: longest, ..state() };
+        let delays = [(); 6].map(|()| {
+            let _ = state.apply(Done::RestartBegun { name: "a".into(), was_up: Duration::ZERO }, at(0));
+            state.containers["a"].crash_backoff.delay().as_secs()
+        });
+        assert_eq!(delays, expected);
+        let crashed = observed(SandboxState::Ready, &[("a", 9, ContainerState::Exited)]);
+        let resumed = PodState::new(Some(desired()), &crashed, longest);
+        assert_eq!(resumed.containers["a"].crash_backoff.delay().as_secs(), expected[5], "after a restart");
+    }
+}
+
+#[test]
 fn clean_up_goes_step_by_step() {
     let mut state = state();
     let _ = state.apply(mounted(Some(at(5000))), at(0));
