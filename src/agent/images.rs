@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use keelson_core::pull_secrets::Credential;
+use keelson_core::image::{Credential, ImageFailure, check_name};
 use keelson_cri::proto::{AuthConfig, Image, ImageSpec, PodSandboxConfig};
 use keelson_cri::{CriError, Runtime};
 use tokio::sync::watch;
@@ -27,39 +27,11 @@ pub struct Present {
     pub username: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The policy forbids pulling and the image is not there.
-    NeverPull(String),
-    InvalidName(String),
-    Pull(String),
-    /// The runtime could not even be asked.
-    Inspect(String),
-}
-
-impl Failure {
-    /// As the container's waiting reason.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NeverPull(_) => "ErrImageNeverPull",
-            Self::InvalidName(_) => "InvalidImageName",
-            Self::Pull(_) => "ErrImagePull",
-            Self::Inspect(_) => "ImageInspectError",
-        }
-    }
-    pub fn message(&self) -> &str {
-        match self {
-            Self::NeverPull(m) | Self::InvalidName(m) | Self::Pull(m) | Self::Inspect(m) => m,
-        }
-    }
-}
-
 /// What happens on the way, for events.
-pub enum Progress<'a> {
+pub enum Progress {
     AlreadyPresent,
     Pulling,
     Pulled { took: std::time::Duration, waited: std::time::Duration, bytes: u64 },
-    Failed(&'a str),
 }
 
 pub struct Wanted<'a> {
@@ -83,14 +55,10 @@ impl Images {
     pub async fn ensure(
         &self,
         wanted: Wanted<'_>,
-        mut progress: impl FnMut(Progress<'_>),
-    ) -> Result<Present, Failure> {
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Present, ImageFailure> {
         let image = wanted.image;
-        if let Some(problem) = bad_name(image) {
-            return Err(Failure::InvalidName(format!(
-                "Failed to apply default image tag {image:?}: {problem}"
-            )));
-        }
+        check_name(image)?;
         if wanted.policy != "Always"
             && let Some(found) = self.find(image).await?
         {
@@ -98,8 +66,7 @@ impl Images {
             return Ok(found);
         }
         if wanted.policy == "Never" {
-            let message = format!("Container image {image:?} is not present with pull policy of Never");
-            return Err(Failure::NeverPull(message));
+            return Err(ImageFailure::NeverPull { image: image.to_owned() });
         }
         let asked = Instant::now();
         let turn = self.turn(image);
@@ -113,15 +80,11 @@ impl Images {
         }
         progress(Progress::Pulling);
         let began = Instant::now();
-        if let Err(e) = self.pull(&wanted).await {
-            let message = format!("failed to pull image {image:?}: {}", e.message);
-            progress(Progress::Failed(&message));
-            return Err(Failure::Pull(message));
-        }
+        let failed = |error: String| ImageFailure::Pull { image: image.to_owned(), error };
+        self.pull(&wanted).await.map_err(|e| failed(e.message))?;
         self.changed.send_modify(|n| *n += 1);
         let found = self.status(image).await?;
-        let found =
-            found.ok_or_else(|| Failure::Pull(format!("image {image:?} was pulled but is not there")))?;
+        let found = found.ok_or_else(|| failed("the image was pulled but is not there".into()))?;
         progress(Progress::Pulled { took: began.elapsed(), waited: asked.elapsed(), bytes: found.size });
         Ok(present(found))
     }
@@ -144,13 +107,13 @@ impl Images {
         last.map_or(Ok(()), Err)
     }
 
-    async fn find(&self, image: &str) -> Result<Option<Present>, Failure> {
+    async fn find(&self, image: &str) -> Result<Option<Present>, ImageFailure> {
         Ok(self.status(image).await?.map(present))
     }
 
-    async fn status(&self, image: &str) -> Result<Option<Image>, Failure> {
+    async fn status(&self, image: &str) -> Result<Option<Image>, ImageFailure> {
         let asked = self.runtime.image_status(image).await;
-        asked.map_err(|e| Failure::Inspect(format!("Failed to inspect image {image:?}: {e}")))
+        asked.map_err(|e| ImageFailure::Inspect { image: image.to_owned(), error: e.to_string() })
     }
 
     fn turn(&self, image: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -173,24 +136,5 @@ fn auth(c: &Credential) -> AuthConfig {
         identity_token: c.identity_token.clone(),
         registry_token: c.registry_token.clone(),
         ..Default::default()
-    }
-}
-
-/// The runtime decides about names; what can never be one is refused before it is asked.
-fn bad_name(image: &str) -> Option<&'static str> {
-    if image.is_empty() {
-        Some("the name is empty")
-    } else if image.len() > 4096 {
-        Some("the name is longer than 4096 bytes")
-    } else if image.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        Some("invalid reference format: the name contains white space")
-    } else if image
-        .split(['@', ':'])
-        .next()
-        .is_some_and(|n| n.rsplit('/').next().is_some_and(|l| l.chars().any(char::is_uppercase)))
-    {
-        Some("invalid reference format: repository name must be lowercase")
-    } else {
-        None
     }
 }

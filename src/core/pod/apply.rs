@@ -9,6 +9,7 @@ use super::state::{CleanUp, PodState, Waiting};
 use crate::backoff::{Backoff, IMAGE, SANDBOX};
 use crate::desired::Lifecycle;
 use crate::ids::ContainerId;
+use crate::image::is_image_reason;
 use crate::plan::PlannedEvent;
 use crate::volumes::{PodVolumes, VolumeOutcome, VolumesState};
 
@@ -78,8 +79,8 @@ pub struct StartFailure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartRetry {
-    /// Images serve a back-off of their own.
-    Image,
+    /// Pulls serve a back-off of their own.
+    Pull,
     /// Everything else is tried again after ten seconds, or when something changes.
     Later,
     /// A call of an earlier agent still holds the name; it will not for long.
@@ -213,14 +214,16 @@ impl PodState {
             return Applied { events, stop: false };
         };
         let after = |pause: Duration| now.checked_add(pause).unwrap_or(now);
-        let (retry_at, error) = match failure.retry {
-            StartRetry::Image => {
+        let retry_at = match failure.retry {
+            StartRetry::Pull => {
                 memory.image_backoff.fail(IMAGE);
-                (memory.image_backoff.retry_at(now, now), failure.reason)
+                memory.image_backoff.retry_at(now, now)
             }
-            StartRetry::Later => (after(RETRY_LATER), failure.message.as_str()),
-            StartRetry::Soon => (after(RETRY_SOON), failure.message.as_str()),
+            StartRetry::Later => after(RETRY_LATER),
+            StartRetry::Soon => after(RETRY_SOON),
         };
+        // What is wrong with an image has had an event of its own.
+        let error = if is_image_reason(failure.reason) { failure.reason } else { &failure.message };
         let events = vec![PlannedEvent::warning("Failed", format!("Error: {error}")).of(&name)];
         memory.waiting = Some(Waiting {
             reason: failure.reason.into(),

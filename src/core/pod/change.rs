@@ -10,6 +10,7 @@ use crate::backoff::Backoff;
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::hash::container_hash;
 use crate::ids::ContainerId;
+use crate::image::{PULL_BACK_OFF, is_failed_pull, is_image_reason};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
 use crate::plan::{DEADLINE_EXCEEDED, Kill, Plan, PlannedEvent, Restart};
 use crate::volumes::{Change, VolumePlan, VolumesState};
@@ -55,7 +56,8 @@ impl PodState {
             }
             if old.image != new.image || old.resources != new.resources {
                 memory.crash_backoff = Backoff::default();
-                memory.waiting = None;
+                // Other resources do not bring an image that does not come.
+                memory.waiting.take_if(|w| old.image != new.image || !is_image_reason(&w.reason));
             }
         }
     }
@@ -169,15 +171,16 @@ impl PodState {
     pub fn soften_image_failures(&mut self) -> Vec<PlannedEvent> {
         let mut events = vec![];
         for (name, memory) in &mut self.containers {
-            let Some(waiting) = memory.waiting.as_mut().filter(|w| w.reason == "ErrImagePull") else {
+            let Some(waiting) = memory.waiting.as_mut().filter(|w| is_failed_pull(&w.reason)) else {
                 continue;
             };
             let container = self.desired.as_ref().and_then(|d| d.container(name));
             let image = container.and_then(|c| c.image.as_deref()).unwrap_or_default();
             let message = format!("Back-off pulling image {image:?}");
-            waiting.reason = "ImagePullBackOff".into();
-            waiting.message = format!("{message}: ErrImagePull: {}", waiting.message);
+            waiting.message = format!("{message}: {}: {}", waiting.reason, waiting.message);
+            waiting.reason = PULL_BACK_OFF.into();
             events.push(PlannedEvent::normal("BackOff", message).of(name));
+            events.push(PlannedEvent::warning("Failed", format!("Error: {PULL_BACK_OFF}")).of(name));
         }
         events
     }

@@ -6,9 +6,9 @@ use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
 use keelson_core::env::{EnvInput, ServiceEnv, environment};
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
+use keelson_core::image::{credentials, unknown_secrets};
 use keelson_core::plan::ContainerKind;
-use keelson_core::pod::{Device, StartFailure, StartRetry};
-use keelson_core::pull_secrets;
+use keelson_core::pod::{Device, StartFailure};
 use keelson_core::resources::container_resources;
 use keelson_core::security::verify_non_root;
 use keelson_core::volumes::{MountInput, Propagation, mounts};
@@ -45,17 +45,19 @@ impl Worker {
         sandbox: &PodSandboxConfig,
     ) -> Result<Present, StartFailure> {
         let image = container.image.clone().unwrap_or_default();
-        self.report_events(pull_secrets::missing_secrets(&desired.pod, &objects.secrets).as_slice());
-        let pull_secrets = desired.pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
-        let secrets = pull_secrets.filter_map(|r| objects.secrets.get(&r.name)).map(|s| &**s);
+        let named = desired.pod.spec.as_ref().and_then(|s| s.image_pull_secrets.as_deref());
+        let named: Vec<&str> = named.unwrap_or_default().iter().map(|r| r.name.as_str()).collect();
+        let secrets = named.iter().filter_map(|name| objects.secrets.get(*name)).map(|s| &**s);
         let wanted = Wanted {
             image: &image,
             policy: container.image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
-            credentials: pull_secrets::credentials(&image, secrets),
+            credentials: credentials(&image, secrets),
             sandbox,
         };
         let name = Some(container.name.as_str());
-        let report = |progress: Progress<'_>| match progress {
+        let known = |secret: &str| objects.secrets.contains_key(secret);
+        self.report_events(unknown_secrets(&named, known).as_slice());
+        let report = |progress: Progress| match progress {
             Progress::AlreadyPresent => {
                 let message = format!(
                     "Container image {image:?} already present on machine and can be accessed by the pod"
@@ -69,14 +71,10 @@ impl Worker {
                 );
                 self.event(false, "Pulled", &message, name);
             }
-            Progress::Failed(why) => {
-                self.event(true, "Failed", &format!("Failed to pull image {image:?}: {why}"), name)
-            }
         };
-        self.node.images.ensure(wanted, report).await.map_err(|failure| StartFailure {
-            reason: failure.reason(),
-            message: failure.message().to_owned(),
-            retry: StartRetry::Image,
+        self.node.images.ensure(wanted, report).await.map_err(|failure| {
+            self.report_events(&[failure.event().of(&container.name)]);
+            failure.into()
         })
     }
 

@@ -72,15 +72,60 @@ fn a_changed_object_lets_its_readers_try_at_once() {
 
 #[test]
 fn an_image_that_failed_is_in_back_off_from_the_next_round_on() {
-    let mut state = state();
-    let _ = state.apply(not_started("ErrImagePull", StartRetry::Image), at(0));
-    let events = state.soften_image_failures();
-    assert_eq!(events[0].message, "Back-off pulling image \"image\"");
-    let waiting = state.waiting("a").unwrap();
-    assert_eq!(waiting.reason, "ImagePullBackOff");
-    assert_eq!(waiting.message, "Back-off pulling image \"image\": ErrImagePull: no");
-    assert_eq!(waiting.retry_at, Some(at(10_000)));
-    assert!(state.soften_image_failures().is_empty(), "once is enough");
+    for reason in ["ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed"] {
+        let mut state = state();
+        let _ = state.apply(not_started(reason, StartRetry::Pull), at(0));
+        let events = state.soften_image_failures();
+        let said: Vec<_> = events.iter().map(|e| (e.reason, e.message.as_str())).collect();
+        let expected =
+            [("BackOff", "Back-off pulling image \"image\""), ("Failed", "Error: ImagePullBackOff")];
+        assert_eq!(said, expected);
+        let waiting = state.waiting("a").unwrap();
+        assert_eq!(waiting.reason, "ImagePullBackOff");
+        assert_eq!(waiting.message, format!("Back-off pulling image \"image\": {reason}: no"));
+        assert_eq!(waiting.retry_at, Some(at(10_000)));
+        assert!(state.soften_image_failures().is_empty(), "once is enough");
+    }
+}
+
+#[test]
+fn an_image_that_nobody_asked_a_registry_for_is_in_no_back_off() {
+    for reason in ["ErrImageNeverPull", "InvalidImageName", "ImageInspectError"] {
+        let mut state = state();
+        for _ in 0..5 {
+            let _ = state.apply(not_started(reason, StartRetry::Later), at(0));
+            assert!(state.soften_image_failures().is_empty(), "{reason}");
+            let waiting = state.waiting("a").unwrap();
+            assert_eq!((waiting.reason.as_str(), waiting.retry_at), (reason, Some(at(10_000))));
+        }
+    }
+}
+
+#[test]
+fn what_was_corrected_does_not_wait_for_what_was_wrong() {
+    let image = |p: &mut Pod| p.spec.as_mut().unwrap().containers[0].image = Some("corrected".into());
+    let resources = |p: &mut Pod| p.spec.as_mut().unwrap().containers[0].resources = Some(Default::default());
+    let label = |p: &mut Pod| p.metadata.labels = Some([("k".to_owned(), "v".to_owned())].into());
+    // Whether the container still waits, and how long a crash and a failed pull make it wait by now.
+    let cases: [(&str, Order, &str, (bool, u64, u64)); 6] = [
+        ("another image", order(image), "ErrImagePull", (false, 0, 0)),
+        ("another image after a crash", order(image), "RunContainerError", (false, 0, 0)),
+        ("other resources", order(resources), "ErrImagePull", (true, 0, 10)),
+        ("other resources after a crash", order(resources), "RunContainerError", (false, 0, 0)),
+        ("a label", order(label), "ErrImagePull", (true, 10, 10)),
+        ("nothing", order(|_| {}), "ErrImagePull", (true, 10, 10)),
+    ];
+    for (name, order, reason, expected) in cases {
+        let mut state = state();
+        let _ = state.apply(ActionOutcome::RestartBegun { name: "a".into(), was_up: Duration::ZERO }, at(0));
+        let retry = if reason == "ErrImagePull" { StartRetry::Pull } else { StartRetry::Later };
+        let _ = state.apply(not_started(reason, retry), at(0));
+        state.soften_image_failures();
+        state.take_order(&order);
+        let memory = &state.containers["a"];
+        let delays = (memory.crash_backoff.delay().as_secs(), memory.image_backoff.delay().as_secs());
+        assert_eq!((memory.waiting.is_some(), delays.0, delays.1), expected, "{name}");
+    }
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn failures_are_reported_and_end_the_plan() {
             "FailedCreatePodSandBox: Failed to create pod sandbox: no STOP",
         ),
         (no_sandbox(SandboxFailureCause::NetworkNotReady), "NetworkNotReady: network is not ready: no STOP"),
-        (not_started("ErrImagePull", StartRetry::Image), "Failed: Error: ErrImagePull STOP"),
+        (not_started("ErrImagePull", StartRetry::Pull), "Failed: Error: ErrImagePull STOP"),
+        (not_started("ErrImageNeverPull", StartRetry::Later), "Failed: Error: ErrImageNeverPull STOP"),
         (not_started("CreateContainerError", StartRetry::Later), "Failed: Error: no STOP"),
         (Done::ContainerStarted { name: "a".into(), result: Ok(()) }, "Started: Container started"),
         (hook(Some(Ok(()))), ""),
@@ -50,7 +51,7 @@ fn each_kind_of_failure_serves_its_own_back_off() {
     let cases: [Case; 6] = [
         (
             "an image",
-            || not_started("ErrImagePull", StartRetry::Image),
+            || not_started("ErrImagePull", StartRetry::Pull),
             waits,
             [10_000, 20_000, 40_000, 80_000],
         ),
@@ -131,7 +132,7 @@ fn a_sandbox_name_that_stays_reserved_is_given_up() {
 #[test]
 fn a_start_makes_up_for_what_failed_before() {
     let mut state = state();
-    let _ = state.apply(not_started("ErrImagePull", StartRetry::Image), at(0));
+    let _ = state.apply(not_started("ErrImagePull", StartRetry::Pull), at(0));
     let _ = state.apply(Done::ContainerStarted { name: "a".into(), result: Ok(()) }, at(1));
     assert_eq!(state.containers["a"], ContainerMemory::default());
 }

@@ -134,7 +134,7 @@ impl Simulation {
             let pause = self.serve(&format!("image of {name}"), CRASH.first, CRASH.most);
             self.held_key.insert(name.to_owned(), (now + pause, Fault::Pull));
             let (reason, message) = ("ErrImagePull", "no".into());
-            return Err(StartFailure { reason, message, retry: StartRetry::Image });
+            return Err(StartFailure { reason, message, retry: StartRetry::Pull });
         }
         if take(&mut self.faults, Fault::Config) {
             hold(Fault::Config, later);

@@ -1,0 +1,9 @@
+//! Images: what their names mean, whose credentials they are pulled with, and what it means when they do not come.
+
+mod credentials;
+mod failure;
+mod name;
+
+pub use credentials::{Credential, credentials};
+pub use failure::{ImageFailure, PULL_BACK_OFF, is_failed_pull, is_image_reason, unknown_secrets};
+pub use name::{ImageName, check_name};
