@@ -2,12 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use keelson_core::config::KubeletConfiguration;
 use keelson_kit::http_listener::{self, text};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::port;
 
 const CONNECTIONS: usize = 64;
 
@@ -26,6 +29,14 @@ pub enum HealthzError {
 
 /// None when healthzPort is 0, which switches the endpoint off.
 pub async fn listen(config: &KubeletConfiguration) -> Result<Option<TcpListener>, HealthzError> {
+    listen_within(config, port::PATIENCE).await
+}
+
+/// With a patience of its own for a port that is still held.
+pub(crate) async fn listen_within(
+    config: &KubeletConfiguration,
+    patience: Duration,
+) -> Result<Option<TcpListener>, HealthzError> {
     let Ok(port) = u16::try_from(config.healthz_port) else { return Ok(None) };
     if port == 0 {
         return Ok(None);
@@ -35,7 +46,8 @@ pub async fn listen(config: &KubeletConfiguration) -> Result<Option<TcpListener>
         .parse()
         .map_err(|_| HealthzError::Address(config.healthz_bind_address.clone()))?;
     let address = SocketAddr::new(ip, port);
-    TcpListener::bind(address).await.map(Some).map_err(|source| HealthzError::Listen { address, source })
+    let bound = port::open(address, patience, || port::listener(address)).await;
+    bound.map(Some).map_err(|source| HealthzError::Listen { address, source })
 }
 
 pub async fn serve(listener: TcpListener, health: Health, shutdown: CancellationToken) {

@@ -5,6 +5,7 @@ pub mod client;
 pub mod healthz;
 pub mod local;
 pub mod node_api;
+mod port;
 mod reply;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use keelson_agent::registry::Registry;
 use keelson_core::ids::PodUid;
@@ -151,6 +152,6 @@ async fn port_0_switches_healthz_off_and_a_busy_port_is_named() {
     assert!(healthz::listen(&config).await.unwrap().is_none());
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     config.healthz_port = taken.local_addr().unwrap().port().into();
-    let error = healthz::listen(&config).await.unwrap_err().to_string();
+    let error = healthz::listen_within(&config, Duration::ZERO).await.unwrap_err().to_string();
     assert!(error.contains(&format!("127.0.0.1:{}", config.healthz_port)), "{error}");
 }

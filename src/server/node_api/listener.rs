@@ -23,6 +23,7 @@ use super::authorize::Authorizer;
 use super::seats::{Seat, Seats};
 use super::tls::{Tls, TlsSettings};
 use super::{endpoints, self_signed, traffic};
+use crate::port;
 
 /// How long a peer may take. Tests shorten it.
 #[derive(Debug, Clone, Copy)]
@@ -92,37 +93,32 @@ pub async fn listen(settings: &Settings) -> Result<Option<NodeApi>, ListenError>
         (certificate, key) => (certificate.into(), key.into()),
     };
     let tls = TlsSettings::new(config, certificate, key).map_err(ListenError::Tls)?;
-    NodeApi::open(address, tls, exposure).map(Some)
+    NodeApi::open(address, tls, exposure, port::PATIENCE).await.map(Some)
 }
 
 /// 0.0.0.0 means everywhere, IPv6 too where there is any, as it does for the kubelet.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let open = |address: SocketAddr| {
-        let socket = if address.is_ipv4() {
-            tokio::net::TcpSocket::new_v4()
-        } else {
-            tokio::net::TcpSocket::new_v6()
-        }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(1024)
-    };
-    if address.ip() == IpAddr::from([0, 0, 0, 0])
-        && let Ok(both) = open(SocketAddr::new(IpAddr::from([0u16; 8]), address.port()))
-    {
-        return Ok(both);
+    if address.ip() == IpAddr::from([0, 0, 0, 0]) {
+        match port::listener(SocketAddr::new(IpAddr::from([0u16; 8]), address.port())) {
+            // Without IPv6 there is IPv4 alone. A port that is held is not: its holder may be gone a moment later, and half
+            // of the port would be all that is served from then on.
+            Err(e) if e.kind() != io::ErrorKind::AddrInUse => {}
+            both => return both,
+        }
     }
-    open(address)
+    port::listener(address)
 }
 
 impl NodeApi {
-    pub(super) fn open(
+    pub(super) async fn open(
         address: SocketAddr,
         tls: TlsSettings,
         exposure: Exposure,
+        patience: Duration,
     ) -> Result<Self, ListenError> {
         let tls = Arc::new(Tls::open(tls).map_err(ListenError::Tls)?);
-        let listener = bind(address).map_err(|source| ListenError::Listen { address, source })?;
+        let listener = port::open(address, patience, || bind(address)).await;
+        let listener = listener.map_err(|source| ListenError::Listen { address, source })?;
         Ok(Self { listener, tls, exposure, patience: Patience::default() })
     }
 

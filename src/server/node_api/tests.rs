@@ -81,7 +81,7 @@ async fn served_with(patience: Patience, change: impl FnOnce(&mut KubeletConfigu
     tls.check_every = Duration::ZERO;
     let exposure = exposure(&config, false);
     let Exposure::Served { anonymous, .. } = exposure else { panic!("{exposure:?}") };
-    let mut api = NodeApi::open("127.0.0.1:0".parse().unwrap(), tls, exposure).unwrap();
+    let mut api = NodeApi::open("127.0.0.1:0".parse().unwrap(), tls, exposure, Duration::ZERO).await.unwrap();
     api.patience = patience;
     let (address, shutdown) = (api.address().unwrap(), CancellationToken::new());
     let endpoints: super::answer::Endpoints = Arc::new(|call| {
