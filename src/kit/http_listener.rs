@@ -1,6 +1,7 @@
 //! A small HTTP/1 listener for health, metrics and local questions: no peer can hold more than a little memory or a few
-//! sockets.
+//! sockets, and where anybody may connect, nobody can keep others out by holding all of them.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
@@ -57,10 +58,28 @@ impl Accept for OwnSocket {
     }
 }
 
-/// Serves until `shutdown`. At most `connections` at once; further ones wait in the kernel's queue.
+/// How many connections there may be at once, and who gives way when there are as many.
+#[derive(Debug, Clone, Copy)]
+pub enum Room {
+    /// A newcomer waits in the kernel's queue until one ends. For peers that are trusted, whose answers may take long.
+    Waiting(usize),
+    /// The oldest connection ends for a newcomer. For peers that may be anybody, whose answers are short: a request is
+    /// answered long before as many others have come.
+    Displacing(usize),
+}
+
+impl Room {
+    fn connections(self) -> usize {
+        match self {
+            Self::Waiting(connections) | Self::Displacing(connections) => connections,
+        }
+    }
+}
+
+/// Serves until `shutdown`.
 pub async fn serve<Listener, Handler, Reply>(
     listener: Listener,
-    connections: usize,
+    room: Room,
     shutdown: CancellationToken,
     handler: Handler,
 ) where
@@ -68,15 +87,33 @@ pub async fn serve<Listener, Handler, Reply>(
     Handler: Fn(Request<Incoming>) -> Response<Reply> + Send + Sync + 'static,
     Reply: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let (limit, handler) = (Arc::new(Semaphore::new(connections)), Arc::new(handler));
+    let (limit, handler) = (Arc::new(Semaphore::new(room.connections())), Arc::new(handler));
+    // The oldest first. Those that have ended are still in here until their turn comes.
+    let mut open: VecDeque<CancellationToken> = VecDeque::new();
     loop {
-        // Nobody closes the semaphore.
-        let Ok(room) = limit.clone().acquire_owned().await else { return };
+        let permit = match room {
+            // Nobody closes the semaphore.
+            Room::Waiting(_) => match limit.clone().acquire_owned().await {
+                Ok(permit) => Some(permit),
+                Err(_) => return,
+            },
+            Room::Displacing(_) => None,
+        };
         let io = tokio::select! {
             io = listener.accept() => io,
             () = shutdown.cancelled() => return,
         };
-        let (handler, ending) = (handler.clone(), shutdown.clone());
+        let ending = shutdown.child_token();
+        if permit.is_none() {
+            open.retain(|connection| !connection.is_cancelled());
+            if open.len() >= room.connections()
+                && let Some(oldest) = open.pop_front()
+            {
+                oldest.cancel();
+            }
+            open.push_back(ending.clone());
+        }
+        let handler = handler.clone();
         tokio::spawn(async move {
             let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(handler(request))));
             let connection = http1::Builder::new()
@@ -92,7 +129,9 @@ pub async fn serve<Listener, Handler, Reply>(
                 }
                 () = ending.cancelled() => {}
             }
-            drop(room);
+            // It counts no longer.
+            ending.cancel();
+            drop(permit);
         });
     }
 }
@@ -126,7 +165,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let served = tokio::spawn(serve(listener, 1, shutdown.clone(), |request| {
+        let served = tokio::spawn(serve(listener, Room::Waiting(1), shutdown.clone(), |request| {
             text(StatusCode::OK, request.uri().path().to_owned())
         }));
         let huge = format!("GET /huge HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(1 << 20));
@@ -137,5 +176,27 @@ mod tests {
         shutdown.cancel();
         served.await.unwrap();
         assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    }
+
+    #[tokio::test]
+    async fn silent_peers_in_every_place_keep_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(serve(listener, Room::Displacing(4), shutdown.clone(), |_| text(StatusCode::OK, "ok")));
+        let mut silent = vec![];
+        for _ in 0..4 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let answer = exchange(address, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // The oldest went for it, and no other: the last one is still served.
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        last.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        shutdown.cancel();
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keelson_kit::http_listener::{self, text};
+use keelson_kit::http_listener::{self, Room, text};
 use keelson_kit::unix_socket::{OwnSocket, SocketError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
@@ -20,8 +20,8 @@ use crate::shared_state::SharedState;
 use crate::status::Status;
 use crate::{metrics, status_report};
 
-/// The most HTTP connections at once.
-const CONNECTIONS: usize = 16;
+/// Every process of the machine can connect.
+const ROOM: Room = Room::Displacing(16);
 /// A client of the socket that does not read is dropped after this.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 /// A status with thousands of peers is a few megabytes.
@@ -83,7 +83,7 @@ pub async fn listen_health(address: Option<SocketAddr>) -> Result<Option<TcpList
 
 /// Serves /healthz (this process), /readyz (the network) and /metrics.
 pub async fn serve_health(listener: TcpListener, shared: Arc<SharedState>, shutdown: CancellationToken) {
-    http_listener::serve(listener, CONNECTIONS, shutdown, move |request| answer(&request, &shared)).await;
+    http_listener::serve(listener, ROOM, shutdown, move |request| answer(&request, &shared)).await;
 }
 
 fn answer(request: &Request<Incoming>, shared: &SharedState) -> Response<Full<Bytes>> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use keelson_core::config::KubeletConfiguration;
-use keelson_kit::http_listener::{self, text};
+use keelson_kit::http_listener::{self, Room, text};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::port;
 
-const CONNECTIONS: usize = 64;
+/// Every process of the machine can connect.
+const ROOM: Room = Room::Displacing(64);
 
 /// Says whether the agent is well, or what is wrong with it.
 pub type Health = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -51,7 +52,7 @@ pub(crate) async fn listen_within(
 }
 
 pub async fn serve(listener: TcpListener, health: Health, shutdown: CancellationToken) {
-    http_listener::serve(listener, CONNECTIONS, shutdown, move |request| {
+    http_listener::serve(listener, ROOM, shutdown, move |request| {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/healthz" | "/healthz/ping") => match health() {
                 Ok(()) => text(StatusCode::OK, "ok"),

@@ -10,14 +10,15 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use keelson_agent::registry::Registry;
 use keelson_core::view::PodRow;
-use keelson_kit::http_listener;
+use keelson_kit::http_listener::{self, Room};
 use keelson_kit::unix_socket::{OwnSocket, SocketError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::reply::{Reply, reply, text};
 
-const CONNECTIONS: usize = 32;
+/// Only root connects here, and watches last.
+const ROOM: Room = Room::Waiting(32);
 
 /// The socket, ready to be served.
 pub async fn listen(path: &Path) -> Result<OwnSocket, SocketError> {
@@ -27,8 +28,7 @@ pub async fn listen(path: &Path) -> Result<OwnSocket, SocketError> {
 /// Serves until `shutdown`; then the socket's file is gone.
 pub async fn serve(socket: OwnSocket, registry: Registry, shutdown: CancellationToken) {
     let ending = shutdown.clone();
-    http_listener::serve(socket, CONNECTIONS, shutdown, move |request| answer(&request, &registry, &ending))
-        .await;
+    http_listener::serve(socket, ROOM, shutdown, move |request| answer(&request, &registry, &ending)).await;
 }
 
 fn answer(request: &Request<Incoming>, registry: &Registry, shutdown: &CancellationToken) -> Response<Reply> {
