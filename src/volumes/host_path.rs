@@ -4,16 +4,33 @@ use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Volume;
 use keelson_host::PathError;
 use keelson_host::dirs::PodDirs;
+use keelson_kit::blocking::BlockingLimit;
 
 use crate::error::VolumeError;
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin, blocking};
+use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin};
 use crate::stats::{Measure, VolumeStats};
 
-pub(crate) struct HostPath;
+/// Threads that look at host paths at once. What a path leads to may never answer (a server of NFS that is gone), and
+/// everything else that blocks uses the same threads.
+const CHECKS: usize = 64;
+/// How long a check waits for its turn. All threads are only taken for so long where something hangs.
+const TURN: Duration = Duration::from_secs(10);
+
+pub(crate) struct HostPath {
+    checks: BlockingLimit,
+    turn: Duration,
+}
+
+impl Default for HostPath {
+    fn default() -> Self {
+        Self { checks: BlockingLimit::new(CHECKS), turn: TURN }
+    }
+}
 
 impl VolumePlugin for HostPath {
     fn directory(&self) -> &'static str {
@@ -25,10 +42,16 @@ impl VolumePlugin for HostPath {
     }
 
     fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
-        let volume = order.volume;
-        blocking(volume.name.clone(), move || {
-            let path = check(&volume)?;
-            Ok(Mounted { volume: volume.name, path, refresh_at: None })
+        let (volume, name) = (order.volume.clone(), order.volume.name);
+        Box::pin(async move {
+            let Ok(permit) = tokio::time::timeout(self.turn, self.checks.acquire()).await else {
+                let problem = "it cannot be looked at: all threads for that hang at other paths of the host";
+                return Err(VolumeError::HostPath { volume: name, problem: problem.into() });
+            };
+            let aborted =
+                |e: io::Error| VolumeError::Aborted { volume: name.clone(), problem: e.to_string() };
+            let path = permit.map_err(aborted)?.run(move || check(&volume)).await.map_err(aborted)??;
+            Ok(Mounted { volume: name, path, refresh_at: None })
         })
     }
 
@@ -91,5 +114,39 @@ fn create_file(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plugin::{Gathered, PodSetup};
+    use crate::testing::pod_dirs;
+
+    fn order(path: &Path) -> Prepare {
+        let volume = serde_json::json!({"name": "data", "hostPath": {"path": path, "type": "Directory"}});
+        let pod =
+            PodSetup { pod: Arc::default(), dirs: pod_dirs(path), node_allocatable: Default::default() };
+        Prepare {
+            pod: Arc::new(pod),
+            volume: serde_json::from_value(volume).unwrap(),
+            gathered: Gathered::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn paths_that_hang_fail_the_next_volume_and_hold_no_further_thread() {
+        let there = tempfile::tempdir().unwrap();
+        let kind = HostPath { checks: BlockingLimit::new(1), turn: Duration::ZERO };
+        let (answer, hangs) = std::sync::mpsc::channel::<()>();
+        let stuck = tokio::spawn(kind.checks.acquire().await.unwrap().run(move || hangs.recv()));
+        let error = kind.prepare(order(there.path())).await.unwrap_err().to_string();
+        assert!(error.contains("\"data\"") && error.contains("hang at other paths"), "{error}");
+        drop(answer);
+        let _ = stuck.await.unwrap();
+        let mounted = kind.prepare(order(there.path())).await.unwrap();
+        assert_eq!(mounted.path, there.path());
     }
 }

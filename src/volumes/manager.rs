@@ -39,7 +39,7 @@ impl VolumeManager {
     pub fn new() -> Self {
         let plugins: Vec<Arc<dyn VolumePlugin>> = vec![
             Arc::new(EmptyDir),
-            Arc::new(HostPath),
+            Arc::new(HostPath::default()),
             Arc::new(ConfigMapVolume),
             Arc::new(SecretVolume),
             Arc::new(DownwardApiVolume),

@@ -26,7 +26,7 @@ pub fn mountable() -> Result<TempDir, Missing> {
 }
 
 pub fn wait<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
 }
 
 pub fn pod_dirs(root: &Path) -> PodDirs {

@@ -23,7 +23,7 @@ use crate::tree;
 pub use followers::Followers;
 pub use reader::LogReader;
 pub use rotate::{Rotation, size};
-pub use stream::{Follow, stream};
+pub use stream::{Follow, reading, stream};
 pub use watch::LogWatch;
 pub(crate) use writers::{Writers, writers};
 

@@ -2,10 +2,12 @@
 //! at most two blocks are in memory for it.
 
 use std::io;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use keelson_core::logs::Filter;
+use keelson_kit::blocking::BlockingLimit;
 use tokio::sync::mpsc;
 
 use super::reader::{LogReader, Read};
@@ -97,13 +99,12 @@ async fn follow_until(
             State::More => continue,
             State::End if has_ended => {
                 // Somebody may have rotated it one last time.
-                let (back, found) = tokio::task::spawn_blocking(move || {
+                let (back, found) = reading(move || {
                     let mut source = source;
                     let found = source.reader.look().map(|()| !source.reader.at_last_file());
                     (source, found)
                 })
-                .await
-                .map_err(io::Error::other)?;
+                .await?;
                 source = back;
                 if found? {
                     continue;
@@ -151,9 +152,17 @@ enum State {
     Unfinished,
 }
 
+/// Threads that read logs at once. Their disk may hang, and everything else that blocks uses the same threads.
+static READING: LazyLock<BlockingLimit> = LazyLock::new(|| BlockingLimit::new(64));
+
+/// Runs work on the files of a log on one of the threads for it.
+pub async fn reading<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    READING.acquire().await?.run(work).await
+}
+
 /// One block, read where a slow disk holds nobody up.
 async fn read_block(source: Source) -> io::Result<(Source, Vec<u8>, State)> {
-    let read = tokio::task::spawn_blocking(move || {
+    let read = reading(move || {
         let mut source = source;
         let (mut buffer, mut out) = (vec![0; BLOCK], Vec::new());
         let state = loop {
@@ -175,15 +184,15 @@ async fn read_block(source: Source) -> io::Result<(Source, Vec<u8>, State)> {
         };
         Ok((source, out, state))
     });
-    read.await.map_err(io::Error::other)?
+    read.await?
 }
 
 async fn look(source: Source) -> io::Result<Source> {
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = reading(move || {
         let mut source = source;
         source.reader.look().map(|()| source)
     });
-    looked.await.map_err(io::Error::other)?
+    looked.await?
 }
 
 #[cfg(test)]

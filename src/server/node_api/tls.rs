@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use keelson_core::config::{KubeletConfiguration, TlsVersion};
+use keelson_kit::blocking::BlockingLimit;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
 };
@@ -38,6 +39,8 @@ pub(super) struct TlsSettings {
 pub(super) struct Tls {
     settings: TlsSettings,
     state: Mutex<TlsState>,
+    /// Files are read by one thread at a time: on a disk that hangs, each check would hold another one.
+    reading: BlockingLimit,
 }
 
 struct TlsState {
@@ -131,7 +134,8 @@ impl Tls {
     pub fn open(settings: TlsSettings) -> Result<Self, String> {
         let seen = settings.stamps();
         let loaded = Arc::new(settings.load()?);
-        Ok(Self { settings, state: Mutex::new(TlsState { loaded, checked_at: Instant::now(), seen }) })
+        let state = Mutex::new(TlsState { loaded, checked_at: Instant::now(), seen });
+        Ok(Self { settings, state, reading: BlockingLimit::new(1) })
     }
 
     /// What is in the files now. While they cannot be used, what was in them before.
@@ -145,7 +149,9 @@ impl Tls {
         }
         let this = self.clone();
         // Reading files blocks; a hung disk must not hold up more than this one connection.
-        let _ = tokio::task::spawn_blocking(move || this.reload_if_changed()).await;
+        if let Some(permit) = self.reading.try_acquire() {
+            let _ = permit.run(move || this.reload_if_changed()).await;
+        }
         self.lock().loaded.clone()
     }
 

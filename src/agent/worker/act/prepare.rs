@@ -19,7 +19,7 @@ use keelson_volumes::subpath::{self, SubPath};
 use super::volumes::Objects;
 use crate::images::{Present, Progress, Wanted};
 use crate::worker::Worker;
-use crate::worker::blocking::blocking;
+use crate::worker::blocking::{blocking, blocking_on_foreign};
 
 impl Worker {
     /// Gives up cleanly at any point: nothing of it has to be taken back.
@@ -260,7 +260,7 @@ impl Worker {
         let dirs = self.node.dirs.pod(&self.uid);
         let (volume, root, sub, container) =
             (volume.to_owned(), std::path::PathBuf::from(root), sub.to_owned(), container.to_owned());
-        let made = blocking(move || {
+        let made = blocking_on_foreign(move || {
             let part =
                 SubPath { volume_path: &root, volume: &volume, container: &container, index, sub_path: &sub };
             subpath::prepare(&dirs, &part)

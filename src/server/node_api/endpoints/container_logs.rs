@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use keelson_agent::NodeHandle;
 use keelson_core::logs::{Filter, LogRequest, Refusal, choose};
 use keelson_core::node_api::OfContainer;
-use keelson_host::logs::{Follow, LogReader, stream};
+use keelson_host::logs::{Follow, LogReader, reading, stream};
 use tokio::sync::mpsc;
 
 use super::super::answer::Call;
@@ -47,7 +47,7 @@ async fn open(node: &NodeHandle, call: &Call, of: &OfContainer) -> Result<Reply,
     let root = node.settings().paths.pod_logs_dir.clone();
     let tail = wanted.tail;
     let followers = wanted.follow.then(|| node.log_watch().followers().clone());
-    let opened = tokio::task::spawn_blocking(move || {
+    let opened = reading(move || {
         let mut reader = match followers {
             Some(followers) => LogReader::follow(&root, &path, &followers)?,
             None => LogReader::open(&root, &path)?,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use http::{Response, StatusCode};
 use keelson_agent::NodeHandle;
 use keelson_core::node_api::log_query::{LogQuery, Options, files_of, journal_arguments, log_query};
 use keelson_host::system_logs::{SystemLog, open_beneath};
+use keelson_kit::blocking::BlockingLimit;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -21,6 +23,8 @@ const ROOT: &str = "/var/log";
 const CHUNK: usize = 32 << 10;
 /// As long as a kubelet lets a query run.
 const QUERY_TIME: Duration = Duration::from_secs(30);
+/// Threads that read logs here at once. Their disk may hang, and everything else that blocks uses the same threads.
+static READING: LazyLock<BlockingLimit> = LazyLock::new(|| BlockingLimit::new(8));
 /// Queries run a program each.
 static QUERIES: Semaphore = Semaphore::const_new(4);
 
@@ -41,8 +45,7 @@ pub(super) async fn answer(node: &NodeHandle, parts: Vec<String>, call: Call) ->
 }
 
 async fn file(parts: Vec<String>) -> Response<Reply> {
-    let opened = tokio::task::spawn_blocking(move || open_beneath(Path::new(ROOT), &parts)).await;
-    match opened.unwrap_or_else(|e| Err(io::Error::other(e))) {
+    match read(move || open_beneath(Path::new(ROOT), &parts)).await {
         Ok(SystemLog::File(file, length)) => whole(file, length),
         Ok(SystemLog::Folder(names)) => {
             let line = |name: &String| format!("<a href=\"{0}\">{0}</a>\n", escaped(name));
@@ -60,22 +63,36 @@ async fn file(parts: Vec<String>) -> Response<Reply> {
     }
 }
 
+/// Runs `work` on one of the few threads for it.
+async fn read<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    READING.acquire().await?.run(work).await?
+}
+
 /// As much as there was when it was opened: a log that grows would never end.
 fn whole(file: File, length: u64) -> Response<Reply> {
-    let (sender, chunks) = mpsc::channel(2);
-    tokio::task::spawn_blocking(move || {
-        let mut file = file.take(length);
+    let (sender, chunks) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut rest = file.take(length);
         loop {
-            let mut chunk = vec![0; CHUNK];
-            match file.read(&mut chunk) {
-                Ok(0) | Err(_) => return,
-                Ok(read) => {
-                    chunk.truncate(read);
-                    // Waits for a slow reader; ends with one that is gone.
-                    if sender.blocking_send(Bytes::from(chunk)).is_err() {
+            // No thread is held while the reader at the other end takes its time.
+            let next = read(move || {
+                let mut chunk = vec![0; CHUNK];
+                let length = rest.read(&mut chunk)?;
+                chunk.truncate(length);
+                Ok((rest, chunk))
+            });
+            let next = tokio::select! {
+                next = next => next,
+                () = sender.closed() => return,
+            };
+            match next {
+                Ok((back, chunk)) if !chunk.is_empty() => {
+                    rest = back;
+                    if sender.send(Bytes::from(chunk)).await.is_err() {
                         return;
                     }
                 }
+                Ok(_) | Err(_) => return,
             }
         }
     });
@@ -177,4 +194,24 @@ fn escaped(name: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_that_take_nothing_hold_no_thread() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(4).build().unwrap();
+        runtime.block_on(async {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 20).unwrap();
+            let stalled: Vec<_> = (0..16).map(|_| whole(file.try_clone().unwrap(), 1 << 20)).collect();
+            // Behind whatever the readers began: every one of the threads is used in turn.
+            for n in 0..16 {
+                assert_eq!(tokio::task::spawn_blocking(move || n).await.unwrap(), n);
+            }
+            drop(stalled);
+        });
+    }
 }
