@@ -4,6 +4,7 @@
 mod access;
 mod hostile;
 mod ports;
+mod pressure;
 mod standalone;
 mod streams;
 mod views;
@@ -37,7 +38,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         "authorization": {"mode": "Webhook", "webhook": {"cacheAuthorizedTTL": "1s", "cacheUnauthorizedTTL": "1s"}},
     });
     let mut node = cluster.join("node", 1, Kind::V2, config).await?;
-    let serving = "mkdir /www; echo page > /www/index.html; exec httpd -f -p 8080 -h /www";
+    let serving = "echo serving; mkdir /www; echo page > /www/index.html; exec httpd -f -p 8080 -h /www";
     let containers = json!([sleeper("main"), shell("web", serving)]);
     cluster.pods().create(pod(POD, node.agent.node(), containers)).await?;
     cluster.pods().wait_ready(POD, LIMIT).await?;
@@ -45,6 +46,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     access::run(suite, &cluster, &node).await;
     views::run(suite, &cluster, &node).await;
     hostile::run(suite, &cluster, &node).await;
+    pressure::run(suite, &cluster, &node).await;
     standalone::run(suite, &cluster).await;
     for (protocol, kubectl) in kubectls(&cluster) {
         streams::run(suite, &cluster, &node, protocol, &kubectl).await;

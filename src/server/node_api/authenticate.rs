@@ -75,7 +75,11 @@ impl Authenticator {
     }
 }
 
-fn by_certificate(chain: &[CertificateDer<'static>], clients: &Arc<dyn ClientCertVerifier>) -> Option<User> {
+/// The user that a certificate names, if the authority signed it and it is valid now.
+pub(super) fn by_certificate(
+    chain: &[CertificateDer<'static>],
+    clients: &Arc<dyn ClientCertVerifier>,
+) -> Option<User> {
     let (own, intermediates) = chain.split_first()?;
     if let Err(error) = clients.verify_client_cert(own, intermediates, UnixTime::now()) {
         tracing::debug!(%error, "a client certificate was refused");

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Endpoints, Gate, Peer};
-use super::authenticate::Authenticator;
+use super::authenticate::{Authenticator, by_certificate};
 use super::authorize::Authorizer;
 use super::seats::{Seat, Seats};
 use super::tls::{Tls, TlsSettings};
@@ -217,9 +217,11 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Pa
     let _ = stream.set_nodelay(true);
     let _ = keep_alive(&stream);
     let shutdown = gate.shutdown.clone();
-    let acceptor = tokio_rustls::TlsAcceptor::from(gate.tls.current().await.server.clone());
+    let loaded = gate.tls.current().await;
+    let acceptor = tokio_rustls::TlsAcceptor::from(loaded.server.clone());
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)) => handshake,
+        () = seat.displaced() => return traffic::rejected(),
         () = shutdown.cancelled() => return,
     };
     let Ok(Ok(stream)) = handshake else { return };
@@ -227,7 +229,12 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Pa
     // has one would wait for the kernel's 40 ms.
     let _ = rustix::net::sockopt::set_tcp_quickack(stream.get_ref().0, true);
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificates = certificates.iter().map(|c| c.clone().into_owned()).collect();
+    let certificates: Vec<_> = certificates.iter().map(|c| c.clone().into_owned()).collect();
+    // Whoever holds a certificate of the authority, as the apiserver does, keeps the seat from here on. It decides nothing
+    // else: each request is authenticated.
+    if loaded.clients.as_ref().is_some_and(|clients| by_certificate(&certificates, clients).is_some()) {
+        seat.becomes_known();
+    }
     let peer = Arc::new(Peer { certificates, seat });
     let service = service_fn(|request: Request<Incoming>| {
         let (gate, peer) = (gate.clone(), peer.clone());
@@ -251,6 +258,7 @@ async fn connection(gate: Arc<Gate>, stream: TcpStream, seat: Seat, patience: Pa
                 tracing::debug!(%error, "a connection to the node's API ended early");
             }
         }
+        () = peer.seat.displaced() => traffic::rejected(),
         () = shutdown.cancelled() => {}
     }
 }

@@ -11,6 +11,7 @@ mod authenticate;
 mod authorize;
 mod cache;
 mod ciphers;
+mod crowd;
 mod endpoints;
 mod listener;
 mod seats;
