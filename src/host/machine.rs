@@ -4,6 +4,7 @@ mod network;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use keelson_core::node::Machine;
@@ -36,6 +37,8 @@ pub struct MachineFacts {
     pub memory_bytes: u64,
     /// The most processes there can be.
     pub pid_max: u64,
+    /// What shows too much of the processors' temperature to be shown to containers.
+    pub thermal_throttle: Vec<PathBuf>,
     /// Bytes set aside, by the size of a page in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
 }
@@ -87,6 +90,7 @@ pub fn read(roots: &Roots) -> Result<MachineFacts, PathError> {
         cpus: cpus(roots)?,
         memory_bytes,
         pid_max: kernel("pid_max").parse().unwrap_or(32_768),
+        thermal_throttle: thermal_throttle(&roots.sys),
         huge_pages: huge_pages(&roots.sys),
     })
 }
@@ -128,14 +132,29 @@ fn cpus(roots: &Roots) -> Result<u32, PathError> {
     }
 }
 
+/// Where each processor counts how often it was too hot, as far as there are such files: from them one container can learn
+/// what others compute.
+fn thermal_throttle(sys: &Path) -> Vec<PathBuf> {
+    let cpus = sys.join("devices/system/cpu");
+    let possible = word(&cpus.join("possible"));
+    let paths = ranges(&possible).into_iter().flatten().flatten();
+    let paths = paths.map(|cpu| cpus.join(format!("cpu{cpu}/thermal_throttle")));
+    paths.filter(|path| path.exists()).collect()
+}
+
 fn count_ranges(text: &str) -> Option<u32> {
-    let mut count = 0u32;
-    for range in text.split(',') {
+    ranges(text)?.iter().try_fold(0u32, |count, range| {
+        count.checked_add(range.end().checked_sub(*range.start())?.checked_add(1)?)
+    })
+}
+
+/// A list such as `0-3,6`.
+fn ranges(text: &str) -> Option<Vec<RangeInclusive<u32>>> {
+    let range = |range: &str| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
-        let (from, to): (u32, u32) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        count = count.checked_add(to.checked_sub(from)?.checked_add(1)?)?;
-    }
-    Some(count)
+        Some(from.trim().parse().ok()?..=to.trim().parse().ok()?)
+    };
+    text.split(',').map(range).collect()
 }
 
 fn kilobytes(meminfo: &str, key: &str) -> Option<u64> {
@@ -203,6 +222,10 @@ mod tests {
         put(at, "proc/sys/kernel/hostname", "Host1\n");
         put(at, "proc/sys/kernel/pid_max", "4194304\n");
         put(at, "sys/devices/system/cpu/online", "0-3,6\n");
+        put(at, "sys/devices/system/cpu/possible", "0-2,6\n");
+        put(at, "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "0\n");
+        put(at, "sys/devices/system/cpu/cpu6/thermal_throttle/core_throttle_count", "0\n");
+        put(at, "sys/devices/system/cpu/cpu7/thermal_throttle/core_throttle_count", "0\n");
         put(at, "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n");
         put(at, "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n");
         put(at, "sys/kernel/security/apparmor/profiles", "");
@@ -213,6 +236,8 @@ mod tests {
         assert_eq!((facts.cpus, facts.memory_bytes, facts.pid_max), (5, 16 << 20, 4_194_304));
         assert_eq!(facts.hostname, "host1");
         assert_eq!(facts.huge_pages, [(2 << 20, 6 << 20), (1 << 30, 0)].into());
+        let throttle = |cpu: &str| at.join("sys/devices/system/cpu").join(cpu).join("thermal_throttle");
+        assert_eq!(facts.thermal_throttle, [throttle("cpu1"), throttle("cpu6")]);
         let machine = &facts.machine;
         assert_eq!((machine.machine_id.as_str(), machine.boot_id.as_str()), ("m-1", "b-1"));
         assert_eq!(machine.system_uuid, "m-1", "without firmware the machine id stands in");

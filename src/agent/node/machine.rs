@@ -11,6 +11,8 @@ use crate::run::AgentError;
 pub struct MachineFacts {
     pub machine: Machine,
     pub capacity: Capacity,
+    /// Hidden in containers, beside what is hidden on every machine.
+    pub masked_paths: Vec<String>,
 }
 
 impl MachineFacts {
@@ -27,7 +29,9 @@ impl MachineFacts {
             pods,
             huge_pages: found.huge_pages,
         };
-        Ok(Self { machine: found.machine, capacity })
+        let masked = found.thermal_throttle.iter().map(|path| path.to_string_lossy().into_owned());
+        let masked_paths = masked.collect();
+        Ok(Self { machine: found.machine, capacity, masked_paths })
     }
 
     pub fn node_capacity(&self) -> NodeCapacity {

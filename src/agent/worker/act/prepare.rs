@@ -196,7 +196,7 @@ impl Worker {
             resources: &resources,
             hash: &container_hash(container),
             extra_groups: &grant.groups,
-            extra_masked_paths: &[],
+            extra_masked_paths: &self.node.machine.masked_paths,
             user_namespace: None,
             target: target.as_ref(),
             seccomp_root: &seccomp_root,
