@@ -10,7 +10,7 @@ use keelson_apiserver::{
 };
 use keelson_core::config::{CgroupDriver, Enforcement, Settings};
 use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
-use keelson_core::resources::cpu_shares;
+use keelson_core::resources::{HostRefusal, cpu_shares, page_limits};
 use keelson_cri::{CriError, Runtime};
 use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
@@ -58,6 +58,8 @@ pub enum AgentError {
     Directory(#[from] PathError),
     #[error("cannot read what this machine is: {0}")]
     Machine(String),
+    #[error(transparent)]
+    Host(#[from] HostRefusal),
     #[error("a part of the agent ended that never should: {0}")]
     Ended(&'static str),
 }
@@ -75,9 +77,10 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     )?
     .with_pod_logs(&settings.paths.pod_logs_dir);
     let cgroups = Arc::new(open_cgroups(&settings, &runtime).await?);
-    let machine = MachineFacts::read(&settings)?;
+    let mut machine = MachineFacts::read(&settings)?;
     let addresses = addresses::read(&settings).await.map_err(|e| AgentError::Machine(e.to_string()))?;
     cgroups.ensure_root(&all_pods(&settings, &machine.capacity))?;
+    machine.resources = machine.host_resources(&settings, &cgroups)?;
     let api = match &settings.kubeconfig {
         Some(path) => Some(connect(path.clone(), &settings).await?),
         None => None,
@@ -194,6 +197,7 @@ fn all_pods(settings: &Settings, capacity: &Capacity) -> cgroup::Limits {
     cgroup::Limits {
         cpu_shares: u64::try_from(cpu_shares(milli)).ok(),
         memory_bytes: i64::try_from(left.memory_bytes).ok(),
+        hugepages: page_limits(&capacity.huge_pages),
         ..cgroup::Limits::default()
     }
 }

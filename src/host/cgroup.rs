@@ -129,6 +129,18 @@ impl Cgroups {
     pub fn version(&self) -> Version {
         self.layout.version
     }
+    /// Whether swap can be bounded here: a kernel may be built or booted without it. To be asked when the root is there, since
+    /// v2 has no such file in its own root.
+    pub fn limits_swap(&self) -> bool {
+        let Some(memory) = self.layout.of("memory") else { return false };
+        match self.layout.version {
+            Version::V1 => memory.path.join("memory.memsw.limit_in_bytes").exists(),
+            Version::V2 => {
+                let name = if self.per_qos { self.all_pods() } else { self.root.clone() };
+                memory.path.join(self.path(&name)).join("memory.swap.max").exists()
+            }
+        }
+    }
     pub fn driver(&self) -> Driver {
         self.driver
     }

@@ -37,6 +37,8 @@ pub struct MachineFacts {
     pub memory_bytes: u64,
     /// The most processes there can be.
     pub pid_max: u64,
+    /// Whether there is anything to swap to.
+    pub swap_on: bool,
     /// What shows too much of the processors' temperature to be shown to containers.
     pub thermal_throttle: Vec<PathBuf>,
     /// Bytes set aside, by the size of a page in bytes.
@@ -90,6 +92,7 @@ pub fn read(roots: &Roots) -> Result<MachineFacts, PathError> {
         cpus: cpus(roots)?,
         memory_bytes,
         pid_max: kernel("pid_max").parse().unwrap_or(32_768),
+        swap_on: swap_on(&roots.proc),
         thermal_throttle: thermal_throttle(&roots.sys),
         huge_pages: huge_pages(&roots.sys),
     })
@@ -130,6 +133,11 @@ fn cpus(roots: &Roots) -> Result<u32, PathError> {
         0 => Err(unreadable(&path, "names no processor")),
         count => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
     }
+}
+
+/// The kernel lists what it swaps to below one line of headings.
+fn swap_on(proc: &Path) -> bool {
+    fs::read_to_string(proc.join("swaps")).is_ok_and(|text| text.trim().lines().count() > 1)
 }
 
 /// Where each processor counts how often it was too hot, as far as there are such files: from them one container can learn
@@ -222,6 +230,7 @@ mod tests {
         put(at, "proc/sys/kernel/hostname", "Host1\n");
         put(at, "proc/sys/kernel/pid_max", "4194304\n");
         put(at, "sys/devices/system/cpu/online", "0-3,6\n");
+        put(at, "proc/swaps", "Filename\t\tType\t\tSize\n/swapfile file 1024\n");
         put(at, "sys/devices/system/cpu/possible", "0-2,6\n");
         put(at, "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "0\n");
         put(at, "sys/devices/system/cpu/cpu6/thermal_throttle/core_throttle_count", "0\n");
@@ -236,8 +245,11 @@ mod tests {
         assert_eq!((facts.cpus, facts.memory_bytes, facts.pid_max), (5, 16 << 20, 4_194_304));
         assert_eq!(facts.hostname, "host1");
         assert_eq!(facts.huge_pages, [(2 << 20, 6 << 20), (1 << 30, 0)].into());
+        assert!(facts.swap_on);
         let throttle = |cpu: &str| at.join("sys/devices/system/cpu").join(cpu).join("thermal_throttle");
         assert_eq!(facts.thermal_throttle, [throttle("cpu1"), throttle("cpu6")]);
+        put(at, "proc/swaps", "Filename\t\tType\t\tSize\n");
+        assert!(!read(&roots).expect("facts").swap_on, "headings alone are no swap");
         let machine = &facts.machine;
         assert_eq!((machine.machine_id.as_str(), machine.boot_id.as_str()), ("m-1", "b-1"));
         assert_eq!(machine.system_uuid, "m-1", "without firmware the machine id stands in");

@@ -196,6 +196,12 @@ keelson pods
 slice=$(find /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice -maxdepth 1 -name 'kubepods-burstable-pod*.slice' | head -1)
 [ -n "$slice" ] || fail "no slice for the pod: $(find /sys/fs/cgroup -maxdepth 3 -name '*pod*')"
 find "$slice" -name 'cri-containerd-*.scope' | grep -q . || fail "no container in $slice"
+scope=$(find "$slice" -name 'cri-containerd-*.scope' -exec grep -l 1 {}/memory.oom.group \; | head -1)
+[ -n "$scope" ] || fail "no container whose processes end together when it is out of memory"
+scope=${scope%/memory.oom.group}
+[ "$(cat "$scope/memory.swap.max")" = 0 ] || fail "the container may swap: $(cat "$scope/memory.swap.max")"
+for pages in "$slice"/hugetlb.*B.max "$scope"/hugetlb.*B.max; do
+  [ ! -e "$pages" ] || [ "$(cat "$pages")" = 0 ] || fail "$pages is $(cat "$pages")"; done
 [ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"
 keelson pods | grep -q ' 10\.88\.' || fail "the pod's address is not of the overlay's subnet"
 keelson overlay status | grep -q '^this host   10\.88\.' || fail "the overlay shows no subnet: $(keelson overlay status 2>&1)"

@@ -3,21 +3,26 @@
 
 use keelson_core::config::Settings;
 use keelson_core::node::{Capacity, Machine};
-use keelson_core::resources::NodeCapacity;
-use keelson_host::machine::{Roots, filesystem, read};
+use keelson_core::resources::{HostFacts, HostResources, NodeCapacity};
+use keelson_host::cgroup::{Cgroups, Version};
+use keelson_host::machine::{self, Roots, filesystem};
 
 use crate::run::AgentError;
 
 pub struct MachineFacts {
     pub machine: Machine,
     pub capacity: Capacity,
+    /// How containers are bounded here. Known once the pods' cgroups are there.
+    pub resources: HostResources,
+    /// Whether the kernel has anything to swap to.
+    swap_on: bool,
     /// Hidden in containers, beside what is hidden on every machine.
     pub masked_paths: Vec<String>,
 }
 
 impl MachineFacts {
     pub fn read(settings: &Settings) -> Result<Self, AgentError> {
-        let found = read(&Roots::default())?;
+        let found = machine::read(&Roots::default())?;
         let storage = filesystem(&settings.paths.root_dir)?;
         let most = u32::try_from(settings.kubelet.max_pods).unwrap_or(110);
         let per_core = u32::try_from(settings.kubelet.pods_per_core).unwrap_or(0);
@@ -31,7 +36,8 @@ impl MachineFacts {
         };
         let masked = found.thermal_throttle.iter().map(|path| path.to_string_lossy().into_owned());
         let masked_paths = masked.collect();
-        Ok(Self { machine: found.machine, capacity, masked_paths })
+        let resources = HostResources::default();
+        Ok(Self { machine: found.machine, capacity, resources, swap_on: found.swap_on, masked_paths })
     }
 
     pub fn node_capacity(&self) -> NodeCapacity {
@@ -39,5 +45,22 @@ impl MachineFacts {
             milli_cpu: i64::try_from(self.capacity.cpu_millis).unwrap_or(i64::MAX),
             memory_bytes: i64::try_from(self.capacity.memory_bytes).unwrap_or(i64::MAX),
         }
+    }
+
+    /// What `resources` is to be. An error where the configuration does not fit this machine.
+    pub fn host_resources(
+        &self,
+        settings: &Settings,
+        cgroups: &Cgroups,
+    ) -> Result<HostResources, AgentError> {
+        let facts = HostFacts {
+            cgroup_v2: cgroups.version() == Version::V2,
+            swap_controller: cgroups.limits_swap(),
+            swap_on: self.swap_on,
+            swap_bytes: self.machine.swap_bytes.unwrap_or(0),
+            memory_bytes: self.capacity.memory_bytes,
+            page_sizes: self.capacity.huge_pages.keys().copied().collect(),
+        };
+        Ok(HostResources::new(&settings.kubelet, facts)?)
     }
 }

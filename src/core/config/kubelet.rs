@@ -95,7 +95,7 @@ section! {
         pub(super) cpu_manager_policy: CpuManagerPolicy = if_absent(CpuManagerPolicy::None) => "cpuManagerPolicy",
             flag("cpu-manager-policy", Text);
         /// None: as the kernel does it by default, which the kubelet decides by cgroup version.
-        pub(super) single_process_oom_kill: Option<bool> = if_absent(None) => "singleProcessOOMKill";
+        pub single_process_oom_kill: Option<bool> = if_absent(None) => "singleProcessOOMKill";
         pub(super) cpu_manager_policy_options: BTreeMap<String, String> =
             if_absent(BTreeMap::new()) => "cpuManagerPolicyOptions",
             flag("cpu-manager-policy-options", Map);
@@ -169,7 +169,7 @@ section! {
         pub(super) iptables_drop_bit: i32 = if_absent(15) => "iptablesDropBit", check(between(0, 31));
         pub(super) feature_gates: BTreeMap<String, bool> = if_absent(BTreeMap::new()) => "featureGates",
             flag("feature-gates", Gates);
-        pub(super) fail_swap_on: bool = if_absent(true) => "failSwapOn", flag("fail-swap-on", Bool);
+        pub fail_swap_on: bool = if_absent(true) => "failSwapOn", flag("fail-swap-on", Bool);
         pub memory_swap: MemorySwap = if_absent(MemorySwap::default()) => "memorySwap";
         pub container_log_max_size: QuantityText = if_zero(QuantityText::of("10Mi")) => "containerLogMaxSize",
             flag("container-log-max-size", Text);

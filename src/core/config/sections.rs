@@ -34,7 +34,7 @@ section! {
             flag("authorization-webhook-cache-unauthorized-ttl", Text);
     }
     MemorySwap {
-        pub(super) swap_behavior: SwapBehavior = if_absent(SwapBehavior::Unset) => "swapBehavior";
+        pub swap_behavior: SwapBehavior = if_absent(SwapBehavior::Unset) => "swapBehavior";
     }
     Logging {
         pub format: LogFormat = if_absent(LogFormat::Text) => "format", flag("logging-format", Text);

@@ -30,6 +30,8 @@ pub struct LinuxResources {
     pub cpu_quota: i64,
     pub cpu_period: i64,
     pub memory_limit_bytes: i64,
+    /// Memory and swap together; for cgroup v1 only.
+    pub memory_swap_limit_bytes: i64,
     pub oom_score_adj: i64,
     /// By page size as the kernel names it, such as 2MB.
     pub hugepage_limits: Vec<(String, u64)>,
@@ -70,6 +72,7 @@ pub fn container_resources(
         cpu_quota: if cpu_cfs_quota { cpu_quota(cpu_limit.milli(), period_us) } else { 0 },
         cpu_period: if cpu_cfs_quota { period_us } else { 0 },
         memory_limit_bytes: limit(pod, own, "memory").value(),
+        memory_swap_limit_bytes: 0,
         oom_score_adj: oom_score_adj(pod, container, node.memory_bytes),
         hugepage_limits: hugepages(&hugepage_list(pod, own)),
         unified: BTreeMap::new(),
@@ -169,13 +172,18 @@ fn hugepages(list: &ResourceList) -> Vec<(String, u64)> {
     list.iter()
         .filter_map(|(name, amount)| {
             let size = name.strip_prefix("hugepages-")?.parse::<Amount>().ok()?.value();
-            Some((page_size_name(size), u64::try_from(amount.value()).unwrap_or(0)))
+            Some((page_size_name(u64::try_from(size).ok()?), u64::try_from(amount.value()).unwrap_or(0)))
         })
         .collect()
 }
 
+/// Bytes by page size, under the names that the kernel has for the sizes.
+pub fn page_limits(sizes: &BTreeMap<u64, u64>) -> BTreeMap<String, u64> {
+    sizes.iter().map(|(size, bytes)| (page_size_name(*size), *bytes)).collect()
+}
+
 /// The kernel writes page sizes in KB, MB or GB, of 1024 each.
-fn page_size_name(bytes: i64) -> String {
+pub(super) fn page_size_name(bytes: u64) -> String {
     let (mut size, mut unit) = (bytes, 0);
     while size >= 1024 && size % 1024 == 0 && unit < 3 {
         size /= 1024;

@@ -1,6 +1,7 @@
 //! Quantities, what a pod asks for in sum, and the numbers that the kernel is given for it.
 
 mod aggregate;
+mod host;
 mod linux;
 mod oom;
 mod quantity;
@@ -9,9 +10,10 @@ mod sandbox;
 mod tests;
 
 pub use aggregate::{ResourceList, check_quantities, is_sidecar, pod_limits, pod_requests, render};
+pub use host::{HostFacts, HostRefusal, HostResources};
 pub use linux::{
-    LinuxResources, NodeCapacity, PodCgroupResources, container_resources, cpu_quota, cpu_shares, pod_cgroup,
-    qos_cgroup_shares,
+    LinuxResources, NodeCapacity, PodCgroupResources, container_resources, cpu_quota, cpu_shares,
+    page_limits, pod_cgroup, qos_cgroup_shares,
 };
 pub use oom::oom_score_adj;
 pub use quantity::{Amount, BadQuantity, amount_of, to_quantity};

@@ -9,6 +9,7 @@ pub fn linux_resources(given: &LinuxResources) -> LinuxContainerResources {
         cpu_quota: given.cpu_quota,
         cpu_shares: given.cpu_shares,
         memory_limit_in_bytes: given.memory_limit_bytes,
+        memory_swap_limit_in_bytes: given.memory_swap_limit_bytes,
         oom_score_adj: given.oom_score_adj,
         hugepage_limits: given
             .hugepage_limits

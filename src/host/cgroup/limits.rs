@@ -45,7 +45,13 @@ impl Limits {
         };
         for (controller, file, value) in values {
             match layout.of(controller) {
-                Some(hierarchy) => write(&hierarchy.path.join(relative).join(file), &value)?,
+                Some(hierarchy) => {
+                    let path = hierarchy.path.join(relative).join(&file);
+                    // What is set aside and not used yet is counted by newer kernels only.
+                    if !file.contains(".rsvd.") || path.exists() {
+                        write(&path, &value)?;
+                    }
+                }
                 None if controller == "pids" || controller == "hugetlb" => {}
                 None => return Err(CgroupError::MissingController { controller }),
             }
@@ -71,7 +77,8 @@ impl Limits {
             set("pids", "pids.max", or_max(pids));
         }
         for (page, bytes) in &self.hugepages {
-            set("hugetlb", &format!("hugetlb.{}.limit_in_bytes", page), bytes.to_string());
+            set("hugetlb", &format!("hugetlb.{page}.limit_in_bytes"), bytes.to_string());
+            set("hugetlb", &format!("hugetlb.{page}.rsvd.limit_in_bytes"), bytes.to_string());
         }
         values
     }
@@ -93,7 +100,8 @@ impl Limits {
             set("pids", "pids.max", or_max(pids));
         }
         for (page, bytes) in &self.hugepages {
-            set("hugetlb", &format!("hugetlb.{}.max", page), bytes.to_string());
+            set("hugetlb", &format!("hugetlb.{page}.max"), bytes.to_string());
+            set("hugetlb", &format!("hugetlb.{page}.rsvd.max"), bytes.to_string());
         }
         values
     }

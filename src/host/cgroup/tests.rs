@@ -245,3 +245,42 @@ fn on_a_machine_with_systemd_a_pod_is_a_slice() {
     let private = [PathBuf::from("/run/systemd/private")];
     systemd::stop_slice(&private, &root_slice).expect("stop the test's root");
 }
+
+#[test]
+fn swap_can_be_bounded_where_the_kernel_has_a_file_for_it() {
+    let temp = testing::dir();
+    fake_v1(temp.path());
+    let cgroups = Cgroups::detect(settings(temp.path())).expect("detect");
+    assert!(!cgroups.limits_swap(), "v1 without swap accounting");
+    fs::write(temp.path().join("memory/memory.memsw.limit_in_bytes"), "").expect("write");
+    assert!(cgroups.limits_swap());
+
+    let temp = testing::dir();
+    fake_v2(temp.path());
+    let cgroups = Cgroups::detect(settings(temp.path())).expect("detect");
+    cgroups.ensure_root(&Limits::default()).expect("root");
+    assert!(!cgroups.limits_swap(), "v2 without swap accounting");
+    fs::write(temp.path().join("kubepods/memory.swap.max"), "max").expect("write");
+    assert!(cgroups.limits_swap());
+}
+
+#[test]
+fn huge_pages_that_are_set_aside_are_bounded_where_the_kernel_counts_them() {
+    for (fake, file, reserved) in [
+        (fake_v1 as fn(&Path), "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.rsvd.limit_in_bytes"),
+        (fake_v2, "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"),
+    ] {
+        let temp = testing::dir();
+        fake(temp.path());
+        let cgroups = Cgroups::detect(settings(temp.path())).expect("detect");
+        cgroups.ensure_pod(&pod(QosClass::Guaranteed)).expect("pod");
+        let version = cgroups.version();
+        let top = if version == Version::V1 { temp.path().join("hugetlb") } else { temp.path().to_owned() };
+        let at = |file: &str| top.join("kubepods/pod1-2").join(file);
+        assert_eq!(content(at(file)), "4194304", "{version:?}");
+        assert!(!at(reserved).exists(), "{version:?}: an older kernel has no such file");
+        fs::write(at(reserved), "max").expect("write");
+        cgroups.ensure_pod(&pod(QosClass::Guaranteed)).expect("pod again");
+        assert_eq!(content(at(reserved)), "4194304", "{version:?}");
+    }
+}

@@ -63,12 +63,21 @@ async fn resources(cluster: &Cluster, node: &Node) -> Result<()> {
             ensure!(memory == "67108864", "the pod's memory limit is {memory}");
             let quota = limit_of(&wanted, "cpu", "cpu.cfs_quota_us", "cpu.max")?;
             ensure!(quota.starts_with("25000"), "the pod's CPU quota is {quota}");
+            let pages = limit_of(&wanted, "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max");
+            ensure!(pages.as_ref().map_or(true, |p| p == "0"), "the pod may have huge pages: {pages:?}");
         }
     }
     // The file of whichever version of cgroups this machine has.
     let line = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes 2>/dev/null || cat memory.max";
     let seen = exec(node, "burstable", "main", line).await?;
     ensure!(seen.trim() == "67108864", "inside, the memory limit is {seen:?}");
+    // No swap: v1 counts it together with memory. Neither file is there where the kernel cannot bound swap.
+    let line = "cd /sys/fs/cgroup; for f in memory/memory.memsw.limit_in_bytes memory.swap.max; do [ ! -e $f ] || cat $f; done";
+    let swap = exec(node, "burstable", "main", line).await?;
+    ensure!(matches!(swap.trim(), "67108864" | "0" | ""), "inside, the limit of swap is {swap:?}");
+    let line = "[ ! -e /sys/fs/cgroup/memory.oom.group ] || cat /sys/fs/cgroup/memory.oom.group";
+    let group = exec(node, "burstable", "main", line).await?;
+    ensure!(matches!(group.trim(), "1" | ""), "one process alone would be killed: {group:?}");
     for name in ["burstable", "guaranteed", "besteffort"] {
         pods.delete(name, LIMIT).await?;
     }

@@ -170,6 +170,7 @@ impl Worker {
             kubelet.cpu_cfs_quota,
             self.node.cfs_period_micros(),
         );
+        self.node.machine.resources.complete(pod, container, &mut resources);
         resources.cpuset_cpus = grant.cpuset.unwrap_or_default();
         let target = match kind {
             ContainerKind::Ephemeral => self.target(pod, &container.name)?,
