@@ -117,6 +117,7 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     tasks.spawn(named("pod ranges", pod_ranges::follow(node.clone())));
     tasks.spawn(named("node addresses", addresses::follow(node.clone())));
     tasks.spawn(named("log rotation", crate::upkeep::log_rotation::run(node.clone())));
+    tasks.spawn(named("chains of iptables", crate::upkeep::firewall::run(node.clone())));
     let pod_loop = PodLoop {
         api: node.api.as_ref().map(|a| Box::pin(a.api.pods()) as PodEvents),
         statics: static_sets(&node.settings, &mut tasks),

@@ -14,6 +14,7 @@ pub mod downward;
 pub mod env;
 pub mod expand;
 pub mod facts;
+pub mod firewall;
 pub mod hash;
 pub mod ids;
 pub mod image;

@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod dirs;
 pub mod files;
+pub mod iptables;
 pub mod logs;
 pub mod machine;
 pub mod mountinfo;

@@ -163,7 +163,7 @@ section! {
             flag("enable-controller-attach-detach", Bool);
         pub(super) protect_kernel_defaults: bool = if_absent(false) => "protectKernelDefaults",
             flag("protect-kernel-defaults", Bool);
-        pub(super) make_iptables_util_chains: bool = if_absent(true) => "makeIPTablesUtilChains",
+        pub make_iptables_util_chains: bool = if_absent(true) => "makeIPTablesUtilChains",
             flag("make-iptables-util-chains", Bool);
         pub(super) iptables_masquerade_bit: i32 = if_absent(14) => "iptablesMasqueradeBit", check(between(0, 31));
         pub(super) iptables_drop_bit: i32 = if_absent(15) => "iptablesDropBit", check(between(0, 31));
