@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 
 use crate::ids::ContainerId;
+use crate::probe::ProbeKind;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -25,6 +26,6 @@ pub struct Facts {
 pub struct ProbeVerdicts {
     pub started: bool,
     pub ready: bool,
-    /// Liveness or startup failed for good: the message says which and how. The container is to be killed.
-    pub unhealthy: Option<String>,
+    /// The probe that failed for good, liveness or startup. The container is to be killed.
+    pub unhealthy: Option<ProbeKind>,
 }

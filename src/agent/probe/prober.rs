@@ -161,7 +161,7 @@ impl Task {
                 ProbeKind::Liveness => {}
             }
             if after.condemns(self.kind, &self.settings) && !before.condemns(self.kind, &self.settings) {
-                v.unhealthy = Some(format!("failed {} probe", self.kind.word()));
+                v.unhealthy = Some(self.kind);
             }
             if *v == old {
                 return;

@@ -162,11 +162,11 @@ impl<'a> ContainerPass<'a> {
             self.end(found, ending(c, kind, "definition changed", true), true, plan);
             return Verdict::Pending;
         }
-        if let Some(why) = verdicts.and_then(|v| v.unhealthy.as_ref()) {
+        if let Some(failed) = verdicts.and_then(|v| v.unhealthy) {
             let again = restarts_when_ended(self.spec, c);
-            let mut k = self.ended(found, ending(c, kind, why, again), again);
-            let own = [&c.liveness_probe, &c.startup_probe];
-            if let Some(grace) = own.into_iter().flatten().find_map(|p| p.termination_grace_period_seconds) {
+            let why = format!("failed {} probe", failed.word());
+            let mut k = self.ended(found, ending(c, kind, &why, again), again);
+            if let Some(grace) = failed.of(c).and_then(|p| p.termination_grace_period_seconds) {
                 k.grace_seconds = grace.max(1);
             }
             plan.actions.push(Action::KillContainers(vec![k]));

@@ -13,6 +13,7 @@ use crate::hash::container_hash;
 use crate::ids::PodUid;
 use crate::observed::{ContainerState, ObservedContainer, ObservedSandbox, SandboxState};
 use crate::pod::{CleanUp, Directive, Eviction, Order, VolumesState};
+use crate::probe::ProbeKind;
 
 const T0: i64 = 1_800_000_000;
 
@@ -208,8 +209,12 @@ impl World {
     }
 
     fn unhealthy(&mut self, id: &str) {
-        let unhealthy = Some("failed liveness probe".into());
-        let verdicts = ProbeVerdicts { started: true, ready: false, unhealthy };
+        self.failed(ProbeKind::Liveness, id);
+    }
+
+    fn failed(&mut self, kind: ProbeKind, id: &str) {
+        let started = kind != ProbeKind::Startup;
+        let verdicts = ProbeVerdicts { started, ready: false, unhealthy: Some(kind) };
         self.facts.probes.insert(ContainerId::try_from(id).unwrap(), verdicts);
     }
 

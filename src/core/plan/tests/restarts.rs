@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Probe;
+
 use super::*;
 
 /// Without init containers, so that a and b are all there is.
@@ -162,9 +164,36 @@ fn a_restart_that_was_held_back_survives_the_agent() {
 }
 
 #[test]
+fn the_grace_is_that_of_the_probe_that_failed() {
+    use ProbeKind::{Liveness, Startup};
+    let probe = |seconds| Some(Probe { termination_grace_period_seconds: seconds, ..Default::default() });
+    for (name, liveness, startup, failed, expected) in [
+        ("both have one, liveness failed", Some(5), Some(7), Liveness, "kill:a-0@5s"),
+        ("both have one, startup failed", Some(5), Some(7), Startup, "kill:a-0@7s"),
+        ("only the other one has", Some(5), None, Startup, "kill:a-0@30s"),
+        ("only the other one has, turned round", None, Some(7), Liveness, "kill:a-0@30s"),
+        ("neither has", None, None, Liveness, "kill:a-0@30s"),
+        ("none at all is a second", Some(0), None, Liveness, "kill:a-0@1s"),
+        ("it may be longer than the pod's", None, Some(600), Startup, "kill:a-0@600s"),
+    ] {
+        let mut w = pair();
+        w.spec().containers[0].liveness_probe = probe(liveness);
+        w.spec().containers[0].startup_probe = probe(startup);
+        w.failed(failed, "a-0");
+        assert_eq!(w.say(), expected, "{name}");
+    }
+}
+
+#[test]
 fn the_event_says_whether_a_restart_follows() {
     type Case = (&'static str, &'static str, fn(&mut World), &'static str);
-    let cases: [Case; 4] = [
+    let cases: [Case; 5] = [
+        (
+            "never started",
+            "Always",
+            |w| w.failed(ProbeKind::Startup, "a-0"),
+            "Container a failed startup probe, will be restarted",
+        ),
         (
             "restarted",
             "OnFailure",
