@@ -139,12 +139,10 @@ impl PodState {
                 if let Some(memory) = self.instances.get_mut(&id) {
                     memory.hook_running = false;
                 }
-                let failure = result.as_ref().and_then(|r| r.as_ref().err());
-                let event = failure.map(|e| {
-                    PlannedEvent::warning("FailedPostStartHook", format!("PostStartHook failed: {e}"))
-                        .of(&name)
-                });
-                Applied { events: event.into_iter().collect(), stop: result != Some(Ok(())) }
+                // Without what the hook has said: everybody who may see the pod may read its events.
+                let event = || PlannedEvent::warning("FailedPostStartHook", "PostStartHook failed").of(&name);
+                let failed = matches!(result, Some(Err(_)));
+                Applied { events: failed.then(event).into_iter().collect(), stop: result != Some(Ok(())) }
             }
             ActionOutcome::ContainersStopped(all) => self.containers_stopped(all, now),
         }
@@ -236,8 +234,10 @@ impl PodState {
     fn containers_stopped(&mut self, all: Vec<Stopped>, now: Timestamp) -> Applied {
         let mut applied = Applied::default();
         for Stopped { name, pre_stop, stop } in all {
-            if let Err(e) = pre_stop {
-                applied.events.push(PlannedEvent::warning("FailedPreStopHook", e).of(&name));
+            if pre_stop.is_err() {
+                applied
+                    .events
+                    .push(PlannedEvent::warning("FailedPreStopHook", "PreStopHook failed").of(&name));
             }
             if let Err(e) = stop {
                 let message = format!("error killing container: {e}");

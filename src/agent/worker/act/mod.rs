@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use keelson_core::plan::Action;
-use keelson_core::pod::{ActionOutcome, Step};
+use keelson_core::pod::{ActionOutcome, Step, Stopped};
 
 use super::Worker;
 
@@ -102,7 +102,15 @@ fn log_failure(done: &ActionOutcome) {
                 "container not started"
             );
         }
+        ActionOutcome::PostStartEnded { name, result: Some(Err(error)), .. } => {
+            tracing::debug!(container = name, error, "postStart hook failed");
+        }
         ActionOutcome::ContainersStopped(all) => {
+            for Stopped { name, pre_stop, .. } in all {
+                if let Err(error) = pre_stop {
+                    tracing::debug!(container = name, error, "preStop hook failed");
+                }
+            }
             for failed in all.iter().filter(|s| s.stop.is_err()) {
                 tracing::warn!(container = failed.name, error = ?failed.stop, "stop container failed, will try again");
             }

@@ -30,10 +30,10 @@ fn failures_are_reported_and_end_the_plan() {
         (not_started("CreateContainerError", StartRetry::Later), "Failed: Error: no STOP"),
         (Done::ContainerStarted { name: "a".into(), result: Ok(()) }, "Started: Container started"),
         (hook(Some(Ok(()))), ""),
-        (hook(Some(no())), "FailedPostStartHook: PostStartHook failed: no STOP"),
+        (hook(Some(no())), "FailedPostStartHook: PostStartHook failed STOP"),
         (hook(None), " STOP"),
         (stopped(Ok(()), Ok(())), ""),
-        (stopped(no(), Ok(())), "FailedPreStopHook: no"),
+        (stopped(no(), Ok(())), "FailedPreStopHook: PreStopHook failed"),
         (stopped(Ok(()), no()), "FailedKillPod: error killing container: no STOP"),
     ];
     for (done, expected) in cases {
