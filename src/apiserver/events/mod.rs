@@ -67,6 +67,7 @@ impl EventRecorder {
     /// Records and returns at once, whatever the state of the server.
     pub fn event(&self, object: &ObjectRef, type_: EventType, reason: &str, message: &str) {
         let (namespace, name) = (&object.namespace, &object.name);
+        let message = cut(message);
         match type_ {
             EventType::Normal => tracing::info!(
                 kind = object.kind,
@@ -90,7 +91,7 @@ impl EventRecorder {
             object: object.clone(),
             type_,
             reason: reason.to_owned(),
-            message: cut(message),
+            message,
             at: Timestamp::now(),
             queued_at: Instant::now(),
         };
