@@ -38,6 +38,18 @@ pub fn mounts() -> Result<(), Missing> {
     privilege(*POSSIBLE, "mounts", "CAP_SYS_ADMIN")
 }
 
+/// Cgroups that can be read, of either version.
+pub fn mounted_cgroups() -> Result<(), Missing> {
+    let files = ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/memory/tasks"].map(Path::new);
+    match files.iter().any(|file| file.exists()) {
+        true => Ok(()),
+        false => Err(Missing::new(
+            "cgroups",
+            "mount them at /sys/fs/cgroup; a container sees them where it is given them",
+        )),
+    }
+}
+
 /// Cgroups that can be made, of either version.
 pub fn cgroups() -> Result<(), Missing> {
     root()?;

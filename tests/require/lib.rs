@@ -12,7 +12,7 @@ mod host;
 mod part;
 mod record;
 
-pub use host::{cgroups, mounts, network_namespaces, program, root};
+pub use host::{cgroups, mounted_cgroups, mounts, network_namespaces, program, root};
 pub use part::{missing_part, part};
 pub use record::left_out;
 

@@ -76,11 +76,14 @@ fn difference(all: Option<u64>, part: Option<u64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use keelson_require::{mounted_cgroups, require};
+
     use super::*;
     use crate::cgroup::{CgroupSettings, Driver};
 
     #[test]
     fn this_machine_says_what_it_uses() {
+        require!(mounted_cgroups());
         let cgroups = Cgroups::detect(CgroupSettings::new(Driver::Cgroupfs)).expect("cgroups");
         let node = read_node(Path::new("/proc"), &cgroups);
         let usage = &node.usage;
