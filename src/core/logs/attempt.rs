@@ -8,7 +8,7 @@ pub fn next_attempt<'a>(planned: u32, log_files: impl IntoIterator<Item = &'a st
 }
 
 /// N.log, and what rotation makes of it: N.log.TIME, N.log.TIME.gz. Numbers that no restart count can reach are somebody else's.
-fn attempt_of(file: &str) -> Option<u32> {
+pub fn attempt_of(file: &str) -> Option<u32> {
     let (number, rest) = file.split_once(".log")?;
     let own = rest.is_empty() || rest.starts_with('.');
     let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());

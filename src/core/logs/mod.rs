@@ -7,7 +7,7 @@ pub mod filter;
 pub mod request;
 pub mod rotation;
 
-pub use attempt::next_attempt;
+pub use attempt::{attempt_of, next_attempt};
 pub use choose::choose;
 pub use filter::Filter;
 pub use request::{LogRequest, Refusal, Stream};

@@ -2,6 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 
+/// What a rule may do, seen on the wire.
+const RESTART: &str = "Restart";
+pub(super) const RESTART_ALL: &str = "RestartAllContainers";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContainerKind {
     Init,
@@ -30,9 +34,9 @@ pub fn restarts_after(spec: &PodSpec, container: &Container, kind: ContainerKind
     if kind == ContainerKind::Ephemeral {
         return false;
     }
-    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-    if let Some(rule) = rules.iter().find(|r| rule_matches(r, exit_code)) {
-        return rule.action == "Restart" || rule.action == "RestartAllContainers";
+    // An action that is not known leaves the answer to the policy.
+    if rule(container, exit_code).is_some_and(|r| [RESTART, RESTART_ALL].contains(&r.action.as_str())) {
+        return true;
     }
     match policy(spec, container) {
         "Never" => false,
@@ -49,6 +53,16 @@ pub(super) fn restarts_when_ended(spec: &PodSpec, container: &Container) -> bool
 
 fn policy<'a>(spec: &'a PodSpec, container: &'a Container) -> &'a str {
     container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always")
+}
+
+/// Do all containers of the pod run again after this one exited with `exit_code`?
+pub fn restarts_all_after(container: &Container, exit_code: i32) -> bool {
+    rule(container, exit_code).is_some_and(|rule| rule.action == RESTART_ALL)
+}
+
+/// The first rule of a container that answers to this exit.
+fn rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
+    container.restart_policy_rules.iter().flatten().find(|r| rule_matches(r, exit_code))
 }
 
 fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

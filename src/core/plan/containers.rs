@@ -223,7 +223,7 @@ impl<'a> ContainerPass<'a> {
         self.start(name, kind, before, counted, plan);
     }
 
-    fn crash_wait(&self, name: &str, since: Timestamp) -> Option<Waiting> {
+    pub(super) fn crash_wait(&self, name: &str, since: Timestamp) -> Option<Waiting> {
         let backoff = self.state.containers.get(name)?.crash_backoff;
         let retry_at = backoff.retry_at(since, self.facts.now);
         if backoff.delay().is_zero() || retry_at <= self.facts.now {

@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Container;
 
 use super::container::{ContainerKind, init_kind};
+use super::reset::askers;
 use crate::admission::Rejection;
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod};
@@ -150,6 +151,10 @@ fn deletion(desired: Option<&DesiredPod>, observed: &ObservedPod) -> Option<End>
 /// Has every container finished for good, or an init container failed for good?
 fn completed(desired: &DesiredPod, state: &PodState, observed: &ObservedPod) -> bool {
     let Some(spec) = &desired.pod.spec else { return false };
+    // What ends for the restart of all does not end for good.
+    if !askers(spec, state, observed).is_empty() {
+        return false;
+    }
     let over = |c: &Container, kind: ContainerKind, o: &ObservedContainer| {
         o.state == ContainerState::Exited && !state.restarts(spec, c, kind, o)
     };

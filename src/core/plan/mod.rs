@@ -8,6 +8,7 @@ mod container;
 mod containers;
 mod kill;
 mod lifecycle;
+mod reset;
 mod sync;
 mod terminate;
 #[cfg(test)]
@@ -23,10 +24,12 @@ use crate::ids::{ContainerId, SandboxId};
 use crate::observed::ObservedPod;
 use crate::pod::{PodState, Waiting};
 
+pub(crate) use container::restarts_all_after;
 pub use container::{ContainerKind, restarts_after};
 pub use kill::{Kill, Restart};
 pub(crate) use lifecycle::DEADLINE_EXCEEDED;
 pub use lifecycle::advance;
+pub(crate) use reset::{askers, may_restart_all};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -53,6 +56,11 @@ pub enum Action {
     KillContainers(Vec<Kill>),
     RemoveContainer {
         id: ContainerId,
+    },
+    /// Removed so that its pod starts over, with its log kept. `counted`: its end counts towards its back-off.
+    ResetContainer {
+        id: ContainerId,
+        counted: bool,
     },
     UnmountVolumes,
     RemoveCgroup,

@@ -7,7 +7,7 @@ use super::container::restarts_when_ended;
 use super::containers::{ContainerPass, kill};
 use super::kill::take_turns;
 use super::lifecycle::active_deadline;
-use super::{Action, Kill, Plan, PlannedEvent, Restart};
+use super::{Action, Kill, Plan, PlannedEvent, Restart, reset};
 use crate::backoff::CRASH;
 use crate::desired::DesiredPod;
 use crate::facts::Facts;
@@ -23,8 +23,13 @@ pub(super) fn plan(state: &PodState, observed: &ObservedPod, facts: &Facts) -> P
         plan.requeue(at);
     }
 
-    if let Some(sandbox) = usable_sandbox(spec, observed) {
-        let pass = ContainerPass { spec, desired, observed, state, facts, sandbox: Some(&sandbox.id) };
+    let usable = usable_sandbox(spec, observed);
+    let pass = ContainerPass { spec, desired, observed, state, facts, sandbox: usable.map(|s| &s.id) };
+    if let Some(actions) = reset::plan(&pass) {
+        plan.actions = actions;
+        return plan;
+    }
+    if let Some(sandbox) = usable {
         if state.volumes.state != VolumesState::Ready {
             // The agent was restarted, or what a volume shows has changed. Running containers do not wait for it.
             plan.actions.push(Action::EnsureCgroup);
@@ -66,7 +71,6 @@ pub(super) fn plan(state: &PodState, observed: &ObservedPod, facts: &Facts) -> P
         return plan;
     }
     // Containers that finished for good in the old sandbox need no new one.
-    let pass = ContainerPass { spec, desired, observed, state, facts, sandbox: None };
     let mut rest = Plan::default();
     pass.containers(&mut rest);
     if rest.actions.is_empty() {

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, Pod, PodSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
@@ -27,6 +29,14 @@ fn container(name: &str) -> Container {
 
 fn sidecar(name: &str) -> Container {
     Container { restart_policy: Some("Always".into()), ..container(name) }
+}
+
+/// A container whose exit with this code restarts all.
+fn restarts_all(c: Container, code: i32) -> Container {
+    let exit_codes = ContainerRestartRuleOnExitCodes { operator: "In".into(), values: Some(vec![code]) };
+    let rule = ContainerRestartRule { action: "RestartAllContainers".into(), exit_codes: Some(exit_codes) };
+    let restart_policy = c.restart_policy.clone().or(Some("Never".into()));
+    Container { restart_policy, restart_policy_rules: Some(vec![rule]), ..c }
 }
 
 /// A sidecar that says itself when it has started.
@@ -242,6 +252,7 @@ fn word(a: &Action) -> String {
             format!("kill:{}", each.collect::<Vec<_>>().join("+"))
         }
         Action::RemoveContainer { id } => format!("remove:{id}"),
+        Action::ResetContainer { id, counted } => format!("reset:{id}{}", if *counted { "!" } else { "" }),
         Action::UnmountVolumes => "unmount".into(),
         Action::RemoveCgroup => "no-cgroup".into(),
         Action::Finish => "finish".into(),
@@ -262,6 +273,7 @@ fn check(cases: &[Case]) {
 mod convergence;
 mod ending;
 mod failures;
+mod resets;
 mod restarts;
 mod running;
 mod simulation;

@@ -12,7 +12,7 @@ use crate::hash::container_hash;
 use crate::ids::ContainerId;
 use crate::image::{PULL_BACK_OFF, is_failed_pull, is_image_reason};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
-use crate::plan::{DEADLINE_EXCEEDED, Kill, Plan, PlannedEvent, Restart};
+use crate::plan::{DEADLINE_EXCEEDED, Kill, Plan, PlannedEvent, Restart, restarts_all_after};
 use crate::volumes::{Change, VolumePlan, VolumesState};
 
 /// A start whose caller died is being given up for so long, and the container cannot be removed in that time: containerd
@@ -161,7 +161,14 @@ impl PodState {
             .filter_map(|s| s.last_state.as_ref()?.terminated.as_ref()?.container_id.as_deref())
             .filter_map(|id| id.rsplit('/').next())
             .collect();
-        for c in newest_dead(observed).filter(|c| held.contains(&c.id.as_str())) {
+        // One that waits to restart all of them still asks for it.
+        let asks = |c: &ObservedContainer| {
+            let wanted = self.desired.as_ref().and_then(|d| d.container(&c.name));
+            wanted.is_some_and(|wanted| restarts_all_after(wanted, c.exit_code))
+        };
+        let held: Vec<_> =
+            newest_dead(observed).filter(|c| held.contains(&c.id.as_str()) && !asks(c)).collect();
+        for c in held {
             let restart = Restart { counted_from: c.finished_at };
             self.containers.entry(c.name.clone()).or_default().restart = Some((c.id.clone(), restart));
         }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use super::{Derivation, is_final, may_be_running, second, termination};
 use crate::desired::TerminationReason;
 use crate::observed::SandboxState;
+use crate::plan::may_restart_all;
 use crate::resources::is_sidecar;
 
 /// What this agent writes. Every other condition belongs to someone else and is passed on as the API has it.
@@ -60,6 +61,9 @@ pub(super) fn all(d: &Derivation<'_>, status: &PodStatus) -> Vec<PodCondition> {
         ("PodScheduled", Verdict::yes()),
     ] {
         list.push(condition(d, previous, kind, verdict));
+    }
+    if may_restart_all(d.spec) {
+        list.push(condition(d, previous, "AllContainersRestarting", restarting(d, status)));
     }
     list
 }
@@ -143,6 +147,18 @@ fn initialized(d: &Derivation<'_>, status: &PodStatus) -> Verdict {
         return Verdict::yes();
     }
     Verdict::no("ContainersNotInitialized", message)
+}
+
+fn restarting(d: &Derivation<'_>, status: &PodStatus) -> Verdict {
+    match status.phase.as_deref() {
+        Some("Failed") => Verdict::no("PodFailed", ""),
+        Some("Succeeded") => Verdict::no("PodCompleted", ""),
+        _ if !d.restarting_all() => Verdict::no("", ""),
+        _ => {
+            let message = "container exited with restart policy rule".to_owned();
+            Verdict { holds: true, reason: "RestartAllContainersStarted", message }
+        }
+    }
 }
 
 /// One ready sandbox, the newest, with the network that the pod asks for.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::ended::{UNKNOWN, unknown_end};
+use super::restarting::wait_for_all;
 use super::{Derivation, ephemeral, resources, second};
 use crate::observed::{ContainerState, ObservedContainer};
 use crate::plan::{ContainerKind, restarts_after};
@@ -69,6 +70,9 @@ fn one(
             status.last_state = Some(terminated(ended));
         }
         status.state = Some(waiting(reason, message));
+    }
+    if !d.is_going() {
+        wait_for_all(d, container, newest, &mut status);
     }
     explain_default(d, &mut status);
     judge(d, container, kind, newest, old, &mut status);
@@ -327,7 +331,7 @@ fn cut_messages(d: &Derivation<'_>, status: &mut ContainerStatus) {
 }
 
 impl Derivation<'_> {
-    fn default_reason(&self) -> &'static str {
+    pub(super) fn default_reason(&self) -> &'static str {
         let has_init = self.spec.init_containers.as_ref().is_some_and(|c| !c.is_empty());
         if has_init { "PodInitializing" } else { "ContainerCreating" }
     }

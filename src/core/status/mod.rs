@@ -10,6 +10,7 @@ mod ended;
 mod ephemeral;
 mod phase;
 mod resources;
+mod restarting;
 mod row;
 #[cfg(test)]
 mod tests;

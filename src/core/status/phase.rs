@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 
+use super::restarting::RESTARTING_ALL;
 use super::{Derivation, may_be_running};
 use crate::observed::{ContainerState, ObservedContainer};
 use crate::plan::{ContainerKind, restarts_after};
@@ -25,7 +26,7 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
     for container in d.spec.init_containers.iter().flatten() {
         let state = find(&status.init_container_statuses, &container.name);
         match (is_sidecar(container), state) {
-            (false, How::Ended(0)) | (false, How::BetweenRuns(0)) => {}
+            (false, How::Ended(0) | How::BetweenRuns(0) | How::Restarting) => {}
             (false, How::Ended(code) | How::BetweenRuns(code)) => {
                 // One that ends after the main containers have begun is left over; nothing was waiting for it.
                 if !restarts(container, ContainerKind::Init, code) && !main_container_exists(d) {
@@ -38,7 +39,7 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
                 unfinished_sidecar |= !started;
             }
             // A sidecar that ended says nothing about the pod.
-            (true, How::Ended(_) | How::BetweenRuns(_)) => {}
+            (true, How::Ended(_) | How::BetweenRuns(_) | How::Restarting) => {}
             (true, How::NeverRan) => {
                 unfinished_sidecar = true;
                 waiting += 1;
@@ -60,6 +61,7 @@ pub(super) fn of(d: &Derivation<'_>, status: &PodStatus) -> &'static str {
                 stopped += 1;
                 for_good += i32::from(!restarts(container, ContainerKind::Main, code));
             }
+            How::Restarting => stopped += 1,
             How::NeverRan => waiting += 1,
             How::Unknown => unknown += 1,
         }
@@ -92,6 +94,8 @@ enum How {
     Ended(i32),
     /// It ended and waits to be started again.
     BetweenRuns(i32),
+    /// It ended because all containers restart, so how it ended says nothing.
+    Restarting,
     NeverRan,
     Unknown,
 }
@@ -103,9 +107,11 @@ fn how(status: &ContainerStatus) -> How {
         Some(state) if state.terminated.is_some() => {
             How::Ended(state.terminated.as_ref().map_or(0, |t| t.exit_code))
         }
-        Some(state) if state.waiting.is_some() => {
-            last.map_or(How::NeverRan, |t| How::BetweenRuns(t.exit_code))
-        }
+        Some(state) if state.waiting.is_some() => match last {
+            Some(end) if end.reason.as_deref() == Some(RESTARTING_ALL) => How::Restarting,
+            Some(end) => How::BetweenRuns(end.exit_code),
+            None => How::NeverRan,
+        },
         _ => How::Unknown,
     }
 }

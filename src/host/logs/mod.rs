@@ -15,6 +15,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use keelson_core::ids::{ContainerId, PodUid};
+use keelson_core::logs::attempt_of;
 
 use crate::dirs;
 use crate::path_error::{At, PathError, absent_is_fine};
@@ -84,6 +85,29 @@ impl LogDirs {
         container: &str,
     ) -> Result<Vec<String>, PathError> {
         entries(&self.pod(namespace, name, uid).join(container))
+    }
+
+    /// Removes the logs of a container's instances before this one, and the links that led to them.
+    pub fn remove_older(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &PodUid,
+        container: &str,
+        attempt: u32,
+    ) -> Result<(), PathError> {
+        let dir = self.pod(namespace, name, uid).join(container);
+        let files = entries(&dir)?;
+        let older: Vec<_> =
+            files.iter().filter(|file| attempt_of(file).is_some_and(|of| of < attempt)).collect();
+        for file in &older {
+            let path = dir.join(file);
+            absent_is_fine(fs::remove_file(&path)).at("remove the log", &path)?;
+        }
+        if !older.is_empty() {
+            self.remove_dead_links()?;
+        }
+        Ok(())
     }
 
     pub fn remove_pod(&self, namespace: &str, name: &str, uid: &PodUid) -> Result<(), PathError> {
@@ -225,6 +249,25 @@ mod tests {
         assert_eq!(logs.remove_dead_links().expect("scan"), 1);
         assert!(link.symlink_metadata().is_err());
         logs.unlink("ns", "web", "main", &id).expect("nothing left to unlink");
+    }
+
+    #[test]
+    fn older_logs_go_with_their_links_and_the_newest_stays() {
+        let temp = testing::dir();
+        let logs = LogDirs::new(temp.path().join("pods"), temp.path().join("containers"));
+        let uid = PodUid::try_from("u-1").expect("uid");
+        let dir = logs.ensure_container("ns", "web", &uid, "main").expect("dir");
+        for name in ["0.log", "1.log.20260102-030405.gz", "1.log", "2.log", "10.log", "notes"] {
+            fs::write(dir.join(name), "x").expect("write");
+        }
+        for (id, log) in [("old", "1.log"), ("new", "2.log")] {
+            let id = ContainerId::try_from(id).expect("id");
+            logs.link("ns", "web", "main", &id, &dir.join(log)).expect("link");
+        }
+        logs.remove_older("ns", "web", &uid, "main", 2).expect("remove");
+        assert_eq!(entries(&dir).expect("list"), ["10.log", "2.log", "notes"]);
+        assert_eq!(entries(&temp.path().join("containers")).expect("list"), ["web_ns_main-new.log"]);
+        logs.remove_older("ns", "web", &uid, "absent", 2).expect("nothing to remove");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use keelson_core::desired::{Lifecycle, PodSource, TerminationReason};
 use keelson_core::ids::ContainerId;
 use keelson_core::observed::ObservedContainer;
-use keelson_core::pod::Step;
+use keelson_core::pod::{ActionOutcome, Step};
 
 use super::Stop;
 use crate::worker::Worker;
@@ -31,6 +31,30 @@ impl Worker {
             self.remove_log(gone).await;
         }
         Ok(())
+    }
+
+    /// So that its pod starts over. Its log stays until the next one does the same.
+    pub(super) async fn reset_container(&mut self, id: &ContainerId, counted: bool) -> Result<(), Stop> {
+        let gone = self.observed.containers.iter().find(|c| c.id == *id).cloned();
+        let done = self.node.runtime.remove_container(id).await;
+        self.settle_step(Step::RemoveContainer, done)?;
+        let Some(gone) = gone else { return Ok(()) };
+        if counted {
+            let (name, was_up) = (gone.name.clone(), gone.up_time());
+            self.settle(ActionOutcome::RestartBegun { name, was_up })?;
+        }
+        self.remove_older_logs(gone).await;
+        Ok(())
+    }
+
+    async fn remove_older_logs(&self, c: ObservedContainer) {
+        let logs = self.node.logs.clone();
+        let (namespace, pod, uid) =
+            (self.observed.namespace.clone(), self.observed.name.clone(), self.uid.clone());
+        let removed = blocking(move || logs.remove_older(&namespace, &pod, &uid, &c.name, c.attempt));
+        if let Err(error) = removed.await {
+            tracing::warn!(error, "older logs of a container stay");
+        }
     }
 
     /// A start that the runtime gave up can leave a process that it takes for ended and therefore does not stop; nothing of the

@@ -54,6 +54,7 @@ impl Worker {
             Action::StopSandbox { id } => self.stop_sandbox(&id).await,
             Action::RemoveSandbox { id } => self.remove_sandbox(&id).await,
             Action::RemoveContainer { id } => self.remove_container(&id).await,
+            Action::ResetContainer { id, counted } => self.reset_container(&id, counted).await,
             Action::StartContainer { name, kind, attempt, after } => {
                 self.start_container(&name, kind, attempt, after).await
             }

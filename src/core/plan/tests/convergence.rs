@@ -34,7 +34,9 @@ fn carry_out(w: &mut World, action: &Action) {
                 }
             }
         }
-        Action::RemoveContainer { id } => w.observed.containers.retain(|c| c.id != *id),
+        Action::RemoveContainer { id } | Action::ResetContainer { id, .. } => {
+            w.observed.containers.retain(|c| c.id != *id)
+        }
         Action::UnmountVolumes => w.state.volumes.state = VolumesState::Pending,
         Action::RemoveCgroup => w.state.clean_up = CleanUp::Released,
         Action::Finish => {
@@ -105,8 +107,14 @@ prop_compose! {
         containers in prop::collection::vec((0usize..4, 0u32..3, any_state(), 0i32..2), 0..8),
         policy in prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")],
         first_init in prop_oneof![Just(container("i1")), Just(sidecar("i1")), Just(probed_sidecar("i1"))],
+        resets in any::<bool>(),
     ) -> World {
         let mut w = fresh();
+        if resets {
+            let b = &mut w.spec().containers[1];
+            b.restart_policy = Some(policy.into());
+            *b = restarts_all(b.clone(), 1);
+        }
         w.spec().init_containers.as_mut().unwrap()[0] = first_init;
         w.spec().restart_policy = Some(policy.into());
         for (i, ready) in sandboxes.iter().enumerate() {

@@ -4,6 +4,7 @@ mod conditions;
 mod containers;
 mod phases;
 mod properties;
+mod restarting;
 mod rows;
 
 use std::collections::BTreeMap;
