@@ -59,6 +59,11 @@ impl Inbox {
         self.refs = refs;
     }
 
+    /// Listens while an action goes on. The runtime's bell rings again afterwards: what was learned meanwhile is not kept.
+    pub fn listen(&self) -> Listening<'_> {
+        Listening { inbox: self, rung: false }
+    }
+
     pub async fn wait(&mut self, until: Option<Timestamp>) -> Wake {
         let pause =
             until.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
@@ -68,6 +73,38 @@ impl Inbox {
             () = self.probes.notified() => Wake::Probes,
             object = changed(&mut self.objects, &self.refs) => Wake::Object(object),
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Wake::Time,
+        }
+    }
+}
+
+/// What may change a status without the worker's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Runtime,
+    Probes,
+}
+
+pub(super) struct Listening<'a> {
+    inbox: &'a Inbox,
+    rung: bool,
+}
+
+impl Listening<'_> {
+    pub async fn next(&mut self) -> News {
+        tokio::select! {
+            () = self.inbox.runtime.notified() => {
+                self.rung = true;
+                News::Runtime
+            }
+            () = self.inbox.probes.notified() => News::Probes,
+        }
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        if self.rung {
+            self.inbox.runtime.notify_one();
         }
     }
 }

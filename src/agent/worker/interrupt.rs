@@ -9,7 +9,7 @@ use super::Worker;
 
 impl Worker {
     /// Runs `work` unless an order comes in that is more urgent: the pod is deleted or evicted, or its grace cut short.
-    /// `None` if it was given up.
+    /// `None` if it was given up. Meanwhile the status follows the pod.
     pub(super) async fn unless_urgent<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut orders = self.inbox.orders();
         let lifecycle = self.state.lifecycle.clone();
@@ -26,6 +26,7 @@ impl Worker {
         tokio::select! {
             done = work => Some(done),
             () = urgent => None,
+            () = self.keep_reporting() => None,
         }
     }
 }

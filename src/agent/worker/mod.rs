@@ -7,6 +7,7 @@ mod act;
 mod blocking;
 mod inbox;
 mod interrupt;
+mod meanwhile;
 mod probes;
 mod report;
 
@@ -27,6 +28,7 @@ use tokio::sync::{Notify, watch};
 use crate::node::Node;
 use crate::probe::prober::Prober;
 use inbox::{Inbox, Wake};
+use report::termination_messages;
 
 pub struct Worker {
     node: Arc<Node>,
@@ -87,7 +89,7 @@ impl Worker {
 
     pub async fn run(mut self) -> Ended {
         if !self.stale {
-            self.take_stock();
+            self.take_stock(&self.observed);
         }
         loop {
             if self.stale && Box::pin(self.observe()).await.is_err() {
@@ -126,6 +128,7 @@ impl Worker {
     /// One round of deciding: move along the pod's life, plan, and report how it stands.
     fn decide(&mut self, order: &Order) -> Plan {
         let now = Timestamp::now();
+        self.state.previous_status = self.published().unwrap_or_else(|| self.state.previous_status.clone());
         let next = advance(order, &self.state, &self.observed, now);
         if next != self.state.lifecycle {
             tracing::debug!(from = ?self.state.lifecycle, to = ?next, "lifecycle");
@@ -174,16 +177,18 @@ impl Worker {
             }
         }
         self.observe_retry.succeeded();
-        self.take_stock();
+        self.take_stock(&self.observed);
         self.state.observed(&self.observed);
-        self.read_termination_messages().await;
+        for (id, message) in termination_messages(&self.state, &self.observed).await {
+            self.state.message_read(id, message);
+        }
         Ok(())
     }
 
     /// Lets the others know what runs.
-    fn take_stock(&self) {
+    fn take_stock(&self, observed: &ObservedPod) {
         let qos = self.state.desired.as_ref().map_or(QosClass::BestEffort, |d| qos_of(&d.pod));
-        self.node.registry.observe(&self.observed, qos);
+        self.node.registry.observe(observed, qos);
     }
 
     /// Until something happens that could change a decision. `false`: the agent is stopping.

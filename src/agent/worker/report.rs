@@ -3,31 +3,49 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodStatus;
+use keelson_core::desired::DesiredPod;
 use keelson_core::facts::Facts;
-use keelson_core::observed::ObservedContainer;
+use keelson_core::ids::ContainerId;
+use keelson_core::observed::{ObservedContainer, ObservedPod};
 use keelson_core::plan::{Action, Plan, PlannedEvent};
-use keelson_core::pod::Waiting;
+use keelson_core::pod::{PodState, Waiting};
 use keelson_core::status::{self, StatusInput};
 
 use super::Worker;
 
 impl Worker {
     pub(super) fn publish(&mut self, facts: &Facts, held_back: &BTreeMap<String, Waiting>) {
-        let Some(desired) = &self.state.desired else { return };
+        let Some(desired) = self.state.desired.clone() else { return };
         let (observed, state) = (&self.observed, &self.state);
-        let status = status::derive(&StatusInput { desired, observed, state, facts, held_back });
+        let status = status::derive(&StatusInput { desired: &desired, observed, state, facts, held_back });
         if status.phase.as_deref() != Some("Pending")
             && let Some(since) = self.new_since.take()
         {
             self.node.reports.metrics.pod_started(since.elapsed());
         }
+        self.state.previous_status = self.hand_on(&desired, &self.state, status);
+    }
+
+    /// To whoever reports it. Returns the status that stands: one that has not changed stays shared.
+    pub(super) fn hand_on(
+        &self,
+        desired: &DesiredPod,
+        state: &PodState,
+        status: PodStatus,
+    ) -> Arc<PodStatus> {
         let row = status::view_row(desired, &status);
-        if status != *self.state.previous_status {
-            self.state.previous_status = Arc::new(status);
-        }
-        if self.node.registry.publish(&self.uid, &desired.pod, self.state.previous_status.clone(), row) {
+        let unchanged = status == *state.previous_status;
+        let status = if unchanged { state.previous_status.clone() } else { Arc::new(status) };
+        if self.node.registry.publish(&self.uid, &desired.pod, status.clone(), row) {
             self.node.reports.statuses.write(&self.uid);
         }
+        status
+    }
+
+    /// The status that was handed on last, also while an action went on.
+    pub(super) fn published(&self) -> Option<Arc<PodStatus>> {
+        self.node.registry.get(&self.uid)?.status
     }
 
     /// Events that belong to a decision rather than to an action.
@@ -48,22 +66,25 @@ impl Worker {
             self.node.pod_event(&desired.pod, warning, reason, message, container);
         }
     }
+}
 
-    /// Dead containers say why they died in a file or at the end of their log. Read once for each instance, because
-    /// the file goes with the pod's directory.
-    pub(super) async fn read_termination_messages(&mut self) {
-        let dead: Vec<_> = self.state.unread_messages(&self.observed).cloned().collect();
-        if dead.is_empty() {
-            return;
-        }
-        let read = tokio::task::spawn_blocking(move || {
-            dead.into_iter().map(|c| (c.id.clone(), termination_message(&c))).collect::<Vec<_>>()
-        });
-        match read.await {
-            Ok(read) => read.into_iter().for_each(|(id, message)| self.state.message_read(id, message)),
-            Err(e) => tracing::warn!(error = %e, "termination messages could not be read"),
-        }
+/// Dead containers say why they died in a file or at the end of their log. Read once for each instance, because the file
+/// goes with the pod's directory.
+pub(super) async fn termination_messages(
+    state: &PodState,
+    observed: &ObservedPod,
+) -> Vec<(ContainerId, String)> {
+    let dead: Vec<_> = state.unread_messages(observed).cloned().collect();
+    if dead.is_empty() {
+        return vec![];
     }
+    let read = tokio::task::spawn_blocking(move || {
+        dead.into_iter().map(|c| (c.id.clone(), termination_message(&c))).collect()
+    });
+    read.await.unwrap_or_else(|e| {
+        tracing::warn!(error = %e, "termination messages could not be read");
+        vec![]
+    })
 }
 
 fn termination_message(c: &ObservedContainer) -> String {

@@ -83,6 +83,12 @@ pub fn derive(input: &StatusInput<'_>) -> PodStatus {
     status
 }
 
+/// The status of a pod in the midst of an action. That it has ended is for the round after the action to say, which knows why.
+pub fn derive_meanwhile(input: &StatusInput<'_>) -> Option<PodStatus> {
+    let ended_before = is_finished(&input.state.previous_status);
+    Some(derive(input)).filter(|status| ended_before || !is_finished(status))
+}
+
 fn set_phase(d: &Derivation<'_>, status: &mut PodStatus) {
     let previous = &*d.state.previous_status;
     let api = d.desired.pod.status.as_ref();

@@ -23,8 +23,9 @@ use super::Worker;
 /// know of it is in the pod's state.
 struct Stop;
 
-/// A plan that takes longer than this is made anew between two steps, so that status keeps up.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// A plan that takes longer than this is made anew between two steps, and a step that does is reported beside, so that status
+/// keeps up.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Worker {
     pub(super) async fn execute(&mut self, actions: Vec<Action>) {

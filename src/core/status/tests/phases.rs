@@ -385,3 +385,24 @@ fn what_was_ended_for_a_restart_is_never_shown_as_ended_for_good() {
         assert_eq!(w.derive().phase.as_deref(), Some(phase));
     }
 }
+
+#[test]
+fn that_a_pod_has_ended_is_not_said_in_the_midst_of_an_action() {
+    let meanwhile = |w: &World| {
+        super::super::derive_meanwhile(&StatusInput {
+            desired: &w.desired,
+            observed: &w.observed,
+            state: &w.state,
+            facts: &w.facts,
+            held_back: &BTreeMap::new(),
+        })
+        .and_then(|status| status.phase)
+    };
+    let mut w = world();
+    w.restart_policy("Never");
+    assert_eq!(meanwhile(&w).as_deref(), Some("Running"));
+    w.exit("a", 0, 0);
+    assert_eq!(meanwhile(&w), None);
+    w.remember();
+    assert_eq!(meanwhile(&w).as_deref(), Some("Succeeded"), "what was said before stays");
+}
