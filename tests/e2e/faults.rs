@@ -1,5 +1,7 @@
 //! Faults that real parts do not make when asked: the agent between an apiserver and a runtime that both misbehave.
 
+mod lifecycle;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     suite.case(case, LIMIT * 3, lies(&dir(suite)?)).await;
     let case = "an event stream that is cut is opened again";
     suite.case(case, LIMIT * 2, cut_events(&dir(suite)?)).await;
+    lifecycle::run(suite, &mut dir).await?;
     let case = "tokens that cannot be renewed cost the runtime nothing and the log a line each";
     suite.case(case, LIMIT * 4, tokens_not_renewed(&dir(suite)?)).await;
     Ok(())

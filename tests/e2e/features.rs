@@ -3,6 +3,7 @@
 
 mod hostile;
 mod images;
+mod lifecycle;
 mod limits;
 mod node;
 mod probes;
@@ -28,6 +29,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     volumes::run(suite, &cluster, &mut node).await;
     probes::run(suite, &cluster, &mut node).await;
     restarts::run(suite, &cluster, &mut node).await;
+    lifecycle::run(suite, &cluster, &mut node).await;
     limits::run(suite, &cluster, &mut node).await;
     node::run(suite, &cluster, &mut node).await;
     hostile::run(suite, &cluster, &mut node).await;
