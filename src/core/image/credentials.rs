@@ -1,7 +1,7 @@
 //! Which credentials belong to an image: the dockerconfigjson and dockercfg secrets that a pod names.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -55,13 +55,8 @@ pub fn credentials<'a>(image: &str, secrets: impl IntoIterator<Item = &'a Secret
         true => keyring.iter().filter(|(Reverse(key), _)| key.0 == FORMER_HUB).collect(),
         false => matching,
     };
-    let mut found: Vec<Credential> = vec![];
-    for credential in chosen.into_iter().flat_map(|(_, all)| all) {
-        if !found.contains(credential) {
-            found.push(credential.clone());
-        }
-    }
-    found
+    let mut seen = BTreeSet::new();
+    chosen.into_iter().flat_map(|(_, all)| all).filter(|c| seen.insert(*c)).cloned().collect()
 }
 
 fn entries(secret: &Secret) -> BTreeMap<String, Entry> {
@@ -152,11 +147,20 @@ fn host_matches(pattern: &str, host: &str) -> bool {
     of_pattern == of_host && p.len() == h.len() && p.iter().zip(&h).all(|(p, h)| label_matches(p, h))
 }
 
+/// From left to right and never back: a secret with thousands of stars costs no more than its length.
 fn label_matches(pattern: &str, label: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else { return pattern == label };
-    let Some(rest) = label.strip_prefix(before) else { return false };
-    let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-    ends.any(|at| label_matches(after, &rest[at..]))
+    let (between, end) = after.rsplit_once('*').unwrap_or(("", after));
+    let Some(mut rest) = label.strip_prefix(before).and_then(|rest| rest.strip_suffix(end)) else {
+        return false;
+    };
+    between.split('*').all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
 }
 
 #[cfg(test)]

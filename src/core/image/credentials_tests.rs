@@ -298,6 +298,27 @@ fn user_and_password_are_taken_from_the_auth_field_first() {
 }
 
 #[test]
+fn a_star_stands_for_any_part_of_a_label() {
+    for (pattern, label, expected) in [
+        ("*", "", true),
+        ("a*", "a", true),
+        ("a*a", "a", false),
+        ("a*a", "aa", true),
+        ("*b*", "abc", true),
+        ("a*b*c", "a1b2c", true),
+        ("a*b*c", "acb", false),
+        ("*ab*ab*", "ab", false),
+        ("*ab*ab*", "xabyabz", true),
+        ("**", "x", true),
+    ] {
+        assert_eq!(label_matches(pattern, label), expected, "{pattern} {label}");
+    }
+    let (stars, label) = ("a*".repeat(50_000), "a".repeat(100_000));
+    assert!(!label_matches(&format!("{stars}b"), &label), "and this ends");
+    assert!(label_matches(&stars, &label));
+}
+
+#[test]
 fn the_same_credential_is_tried_once() {
     let entry = json!({"username": "u", "password": "p"});
     let both = secret(json!({"r.io": entry, "r.io/x": entry}));
