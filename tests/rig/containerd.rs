@@ -155,11 +155,22 @@ impl Containerd {
 
     /// Configures the runtime to reach a registry without TLS.
     pub fn trust_registry(&self, host: &str) -> Result<()> {
-        let dir = self.dir.join("registries").join(host);
+        self.redirect_registry(host, host)
+    }
+
+    /// Has the runtime look at `host`, without TLS, for the images of another registry.
+    pub fn redirect_registry(&self, name: &str, host: &str) -> Result<()> {
+        let dir = self.dir.join("registries").join(name);
         fs::create_dir_all(&dir)?;
         let hosts = format!(
             "server = \"http://{host}\"\n[host.\"http://{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
         );
         fs::write(dir.join("hosts.toml"), hosts).context("cannot write the registry's hosts.toml")
+    }
+
+    /// Takes that back.
+    pub fn forget_registry(&self, name: &str) -> Result<()> {
+        fs::remove_dir_all(self.dir.join("registries").join(name))
+            .context("cannot remove the registry's hosts.toml")
     }
 }

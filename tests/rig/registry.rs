@@ -1,7 +1,7 @@
-//! A registry on loopback: Debian's docker-registry, without TLS.
+//! A registry on loopback: Debian's docker-registry, without TLS, for everybody or for one user.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,19 +14,40 @@ use crate::wait::{free_port, until_true};
 
 pub const PROGRAM: &str = "docker-registry";
 
+/// The one user of a private registry.
+pub const USER: &str = "someone";
+pub const PASSWORD: &str = "secret";
+/// Both as htpasswd writes them; the registry takes bcrypt only.
+const USERS: &str = "someone:$2a$05$p93eoxluvidTu347tmliIuMTX1XBnmziyLwHPSCRPWR0GH.3QGpxi\n";
+
 pub struct Registry {
     host: String,
+    private: bool,
     _daemon: Daemon,
 }
 
 impl Registry {
     pub async fn start(dir: &Path) -> Result<Self> {
+        Self::launch(folder(dir, "registry")?, false).await
+    }
+
+    /// One that only [`USER`] may use.
+    pub async fn start_private(dir: &Path) -> Result<Self> {
+        Self::launch(folder(dir, "private-registry")?, true).await
+    }
+
+    async fn launch(dir: PathBuf, private: bool) -> Result<Self> {
         let program = keelson_require::program(PROGRAM)?;
-        let dir = folder(dir, "registry")?;
         let host = format!("127.0.0.1:{}", free_port()?);
+        let users = dir.join("users");
+        fs::write(&users, USERS)?;
+        let auth = match private {
+            true => format!("auth: {{htpasswd: {{realm: rig, path: {}}}}}\n", users.display()),
+            false => String::new(),
+        };
         let config = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}/data}}\n  delete: {{enabled: true}}\n\
-             http: {{addr: \"{host}\"}}\n",
+             http: {{addr: \"{host}\"}}\n{auth}",
             dir.display()
         );
         let file = dir.join("config.yml");
@@ -39,7 +60,7 @@ impl Registry {
             Ok(tokio::net::TcpStream::connect(&host).await.is_ok())
         })
         .await?;
-        Ok(Self { host, _daemon: daemon })
+        Ok(Self { host, private, _daemon: daemon })
     }
 
     /// The name under which an image lies here.
@@ -55,7 +76,11 @@ impl Registry {
     pub async fn push(&self, runtime: &Containerd, from: &str, image: &str) -> Result<String> {
         let name = self.name(image);
         runtime.ctr(&["-n", "k8s.io", "images", "tag", "--force", from, &name]).await?;
-        let pushed = runtime.ctr(&["-n", "k8s.io", "images", "push", "--plain-http", &name]).await;
+        let user = format!("--user={USER}:{PASSWORD}");
+        let mut push = vec!["-n", "k8s.io", "images", "push", "--plain-http"];
+        push.extend(self.private.then_some(user.as_str()));
+        push.push(&name);
+        let pushed = runtime.ctr(&push).await;
         runtime.ctr(&["-n", "k8s.io", "images", "rm", &name]).await?;
         pushed.with_context(|| format!("cannot push {name}"))?;
         Ok(name)

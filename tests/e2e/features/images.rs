@@ -1,10 +1,12 @@
 //! Where images come from, and what happens when they do not come.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
-use keelson_tests::pods::{SLEEP, is_ready, pod, restarts, sleeper, waiting_reasons};
-use keelson_tests::registry::Registry;
+use keelson_tests::pods::{Pods, SLEEP, is_ready, pod, restarts, sleeper, waiting_reasons};
+use keelson_tests::registry::{PASSWORD, Registry, USER};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use serde_json::{Value, json};
@@ -12,6 +14,15 @@ use serde_json::{Value, json};
 use super::LIMIT;
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node, registry: &Registry) {
+    let dir = suite.dir().to_owned();
+    suite
+        .case(
+            "an image of Docker Hub is pulled with the credentials of its former name",
+            LIMIT * 2,
+            private_hub(cluster, node, &dir),
+        )
+        .await;
+    cluster.reset(suite, node).await;
     suite.case("an image is pulled from a registry", LIMIT * 2, pulled(cluster, node, registry)).await;
     cluster.reset(suite, node).await;
     suite
@@ -38,6 +49,46 @@ fn with_image(name: &str, image: &str, policy: &str) -> Value {
     json!({"name": name, "image": image, "imagePullPolicy": policy, "command": ["sh", "-c", SLEEP]})
 }
 
+/// A registry of the rig stands for Docker Hub.
+async fn private_hub(cluster: &Cluster, node: &Node, dir: &Path) -> Result<()> {
+    let hub = Registry::start_private(dir).await?;
+    hub.push(&node.containerd, BUSYBOX, "org/private:1").await?;
+    let (user, password) = (format!("--docker-username={USER}"), format!("--docker-password={PASSWORD}"));
+    let server = "--docker-server=https://index.docker.io/v1/";
+    let kubectl = &cluster.kubectl;
+    kubectl.run(&["create", "secret", "docker-registry", "hub", server, &user, &password]).await?;
+    node.containerd.redirect_registry("docker.io", hub.host())?;
+    let pulled = pulled_from_hub(cluster, node).await;
+    node.containerd.forget_registry("docker.io")?;
+    kubectl.run(&["delete", "secret", "hub"]).await?;
+    pulled
+}
+
+async fn pulled_from_hub(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    for image in ["docker.io/org/private:1", "org/private:1"] {
+        let spec = json!([with_image("main", image, "Always")]);
+        pods.create(pod("stranger", node.agent.node(), spec.clone())).await?;
+        pods.wait_waiting("stranger", "ImagePullBackOff", LIMIT).await?;
+        let mut known = pod("known", node.agent.node(), spec);
+        known["spec"]["imagePullSecrets"] = json!([{"name": "hub"}, {"name": "absent"}]);
+        pods.create(known).await?;
+        pods.wait_ready("known", LIMIT).await?;
+        has_events(&pods, "known", &["Pulled", "FailedToRetrieveImagePullSecret"]).await?;
+        pods.delete("stranger", LIMIT).await?;
+        pods.delete("known", LIMIT).await?;
+    }
+    Ok(())
+}
+
+async fn has_events(pods: &Pods, name: &str, wanted: &[&str]) -> Result<()> {
+    until_true(&format!("the events {wanted:?} of {name}"), LIMIT, async || {
+        let reasons = pods.event_reasons(name).await?;
+        Ok(wanted.iter().all(|wanted| reasons.iter().any(|r| r == wanted)))
+    })
+    .await
+}
+
 async fn pulled(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
     let image = registry.push(&node.containerd, BUSYBOX, "pulled:1").await?;
     let pods = cluster.pods();
@@ -50,11 +101,7 @@ async fn pulled(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<(
         "status says {:?}",
         status[0]
     );
-    until_true("the events say so", LIMIT, async || {
-        let reasons = pods.event_reasons("pulled").await?;
-        Ok(["Pulling", "Pulled"].iter().all(|wanted| reasons.iter().any(|r| r == wanted)))
-    })
-    .await?;
+    has_events(&pods, "pulled", &["Pulling", "Pulled"]).await?;
     pods.delete("pulled", LIMIT).await
 }
 
@@ -93,6 +140,7 @@ async fn never(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()
     pods.create(pod("never", node.agent.node(), json!([with_image("main", &image, "Never")]))).await?;
     let waiting = pods.wait_waiting("never", "ErrImageNeverPull", LIMIT).await?;
     ensure!(!is_ready(&waiting));
+    has_events(&pods, "never", &["ErrImageNeverPull", "Failed"]).await?;
     pods.delete("never", LIMIT).await
 }
 
@@ -138,6 +186,7 @@ async fn bad_name(cluster: &Cluster, node: &Node) -> Result<()> {
     ))
     .await?;
     pods.wait_waiting("bad-name", "InvalidImageName", LIMIT).await?;
+    has_events(&pods, "bad-name", &["InspectFailed", "Failed"]).await?;
     pods.delete("bad-name", LIMIT).await
 }
 

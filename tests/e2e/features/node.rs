@@ -62,8 +62,11 @@ async fn labels_and_taints(cluster: &Cluster, node: &Node) -> Result<()> {
     };
     pods.create(choosy("early")).await?;
     let refused = pods.wait_phase("early", "Failed", LIMIT).await?;
-    let reason = refused.status.and_then(|s| s.reason).unwrap_or_default();
+    let status = refused.status.unwrap_or_default();
+    let (reason, message) = (status.reason.unwrap_or_default(), status.message.unwrap_or_default());
     ensure!(reason == "NodeAffinity", "without the label it was refused for {reason}");
+    ensure!(message.starts_with("Pod was rejected: "), "its message is {message:?}");
+    ensure!(status.container_statuses.is_none(), "nothing ran, but it shows {:?}", status.container_statuses);
     kubectl.run(&["label", "node", name, "disk=fast"]).await?;
     pods.create(choosy("choosy")).await?;
     pods.wait_ready("choosy", LIMIT).await?;
