@@ -1,6 +1,8 @@
 //! A pod's whole life on both generations of the runtime: the distribution's containerd, which has to be asked again and
 //! again what runs, and 2.x, which sends events.
 
+mod capabilities;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +30,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         cluster.reset(suite, &mut node).await;
         let case = titled("a host port leads to the pod while it lives");
         suite.case(&case, LIMIT, host_port(&cluster, &node)).await;
+        cluster.reset(suite, &mut node).await;
+        let case = titled("the network plugins read what the runtime writes");
+        suite.case(&case, LIMIT * 2, capabilities::capabilities(&cluster, &node, kind)).await;
         cluster.reset(suite, &mut node).await;
         let case = titled("a container that ends comes back under Always, not under Never");
         suite.case(&case, LIMIT, restart_policies(&cluster, &node)).await;

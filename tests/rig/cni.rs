@@ -1,10 +1,10 @@
 //! The pod network of one node in the rig: a bridge with addresses of that node's own range.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use crate::built;
@@ -44,10 +44,14 @@ pub fn prepare(dir: &Path, number: u8) -> Result<Network> {
 impl Network {
     /// Takes the network configuration away, as on a node whose network is not set up yet.
     pub fn take_away(&self) -> Result<String> {
-        let file = self.file();
-        let conf = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        fs::remove_file(&file)?;
+        let conf = self.read()?;
+        fs::remove_file(self.file())?;
         Ok(conf)
+    }
+
+    pub fn read(&self) -> Result<String> {
+        let file = self.file();
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     }
 
     /// Puts a configuration in place at once, since the runtime watches the directory.
@@ -55,6 +59,40 @@ impl Network {
         let half = self.conf_dir.join(".half");
         fs::write(&half, conf)?;
         fs::rename(half, self.file()).context("cannot place the network configuration")
+    }
+
+    /// Puts a script in front of plugins that keeps what they are handed, and then is the plugin. Returns where it is kept: a
+    /// file for each command, plugin and container.
+    pub fn record(&self, names: &[&str]) -> Result<PathBuf> {
+        let dir = self.conf_dir.parent().context("the network has no directory")?;
+        ensure!(self.bin_dir.starts_with(dir), "plugins that are not this network's own cannot be recorded");
+        let (kept, real) = (folder(dir, "kept")?, self.real()?);
+        for name in names {
+            let (plugin, script) = (self.bin_dir.join(name), self.bin_dir.join(format!(".{name}")));
+            let line = format!(
+                "#!/bin/sh\nfile='{}'/$CNI_COMMAND.{name}.$CNI_CONTAINERID\ncat >\"$file.$$\"\nmv \"$file.$$\" \"$file\"\n\
+                 exec '{}' <\"$file\"\n",
+                kept.display(),
+                real.join(name).display()
+            );
+            fs::write(&script, line)?;
+            fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+            fs::rename(&plugin, real.join(name))?;
+            fs::rename(script, plugin)?;
+        }
+        Ok(kept)
+    }
+
+    /// Takes the scripts away again.
+    pub fn stop_recording(&self) -> Result<()> {
+        for plugin in fs::read_dir(self.real()?)?.flatten() {
+            fs::rename(plugin.path(), self.bin_dir.join(plugin.file_name()))?;
+        }
+        Ok(())
+    }
+
+    fn real(&self) -> Result<PathBuf> {
+        folder(self.conf_dir.parent().context("the network has no directory")?, "recorded")
     }
 
     /// The addresses that are given out now.

@@ -40,6 +40,12 @@ impl Runtime {
         })
     }
 
+    /// The network configuration that the runtime has loaded, as it shows it.
+    pub async fn network_config(&self) -> Result<String> {
+        let answer = self.runtime.clone().status(cri::StatusRequest { verbose: true }).await?;
+        answer.into_inner().info.remove("cniconfig").context("the runtime shows no network configuration")
+    }
+
     /// The names and ids of all sandboxes, ready or not.
     pub async fn sandboxes(&self) -> Result<Vec<cri::PodSandbox>> {
         let answer = self.runtime.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()).await?;
