@@ -261,6 +261,9 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 healthzPort: 0
 podLogsDir: $data/log/pods
+# Nor does it matter here what else the machine is used for: its swap stays, and its firewall.
+failSwapOn: false
+makeIPTablesUtilChains: false
 X
   launch keelson "$programs/keelson" --container-runtime-endpoint "unix://$1" --hostname-override $node \
     --root-dir "$data/kubelet" --pod-manifest-path "$data/manifests" --cgroup-driver cgroupfs --cgroup-root /$cgroup \

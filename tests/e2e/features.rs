@@ -1,6 +1,7 @@
 //! What a pod can ask for, one by one, on one node: images, volumes and environment, probes and hooks, restarts, identity
 //! and limits.
 
+mod host;
 mod hostile;
 mod images;
 mod lifecycle;
@@ -32,6 +33,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     lifecycle::run(suite, &cluster, &mut node).await;
     limits::run(suite, &cluster, &mut node).await;
     node::run(suite, &cluster, &mut node).await;
+    host::run(suite, &cluster, &mut node).await;
     hostile::run(suite, &cluster, &mut node).await;
     match keelson_require::program(registry::PROGRAM) {
         Ok(_) => {

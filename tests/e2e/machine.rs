@@ -199,7 +199,7 @@ find "$slice" -name 'cri-containerd-*.scope' | grep -q . || fail "no container i
 scope=$(find "$slice" -name 'cri-containerd-*.scope' -exec grep -l 1 {}/memory.oom.group \; | head -1)
 [ -n "$scope" ] || fail "no container whose processes end together when it is out of memory"
 scope=${scope%/memory.oom.group}
-[ "$(cat "$scope/memory.swap.max")" = 0 ] || fail "the container may swap: $(cat "$scope/memory.swap.max")"
+[ ! -e "$scope/memory.swap.max" ] || [ "$(cat "$scope/memory.swap.max")" = 0 ] || fail "the container may swap: $(cat "$scope/memory.swap.max")"
 for pages in "$slice"/hugetlb.*B.max "$scope"/hugetlb.*B.max; do
   [ ! -e "$pages" ] || [ "$(cat "$pages")" = 0 ] || fail "$pages is $(cat "$pages")"; done
 [ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"

@@ -79,6 +79,8 @@ fn container(pod: &Pod, extra: Extra) -> Result<ContainerConfig, ConvertError> {
         resources: &LinuxResources {
             oom_score_adj: 1000,
             hugepage_limits: vec![("2MB".into(), 4)],
+            memory_swap_limit_bytes: 64,
+            unified: [("memory.oom.group".into(), "1".into())].into(),
             ..Default::default()
         },
         hash: "1f2e",
@@ -161,6 +163,8 @@ fn a_container_carries_what_is_needed_to_stop_it_when_its_pod_is_gone() {
     assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("sha256:1", "page:1"));
     let resources = config.linux.unwrap().resources.unwrap();
     assert_eq!((resources.oom_score_adj, resources.hugepage_limits[0].limit), (1000, 4));
+    assert_eq!(resources.memory_swap_limit_in_bytes, 64);
+    assert_eq!(resources.unified["memory.oom.group"], "1");
     assert_eq!(config.envs[0].value, b"1");
     assert_eq!((config.log_path.as_str(), config.metadata.unwrap().attempt), ("main/3.log", 3));
 }

@@ -48,8 +48,15 @@ impl Limits {
                 Some(hierarchy) => {
                     let path = hierarchy.path.join(relative).join(&file);
                     // What is set aside and not used yet is counted by newer kernels only.
-                    if !file.contains(".rsvd.") || path.exists() {
-                        write(&path, &value)?;
+                    if file.contains(".rsvd.") && !path.exists() {
+                        continue;
+                    }
+                    match write(&path, &value) {
+                        // The controller is there, but somebody does not hand it down.
+                        Err(e) if controller == "hugetlb" && !path.exists() => {
+                            tracing::debug!(error = %e, "huge pages are not bounded");
+                        }
+                        done => done?,
                     }
                 }
                 None if controller == "pids" || controller == "hugetlb" => {}

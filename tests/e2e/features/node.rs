@@ -26,12 +26,6 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     cluster.reset(suite, node).await;
     suite.case("a node that was deleted is registered again", LIMIT, deleted(cluster, node)).await;
     cluster.reset(suite, node).await;
-    let case = "the chains that others look for are there once, and again after a flush";
-    match keelson_require::program("iptables") {
-        Ok(_) => suite.case(case, LIMIT * 2, iptables_chains(node)).await,
-        Err(missing) => suite.leave_out(case, &missing),
-    }
-    cluster.reset(suite, node).await;
     let dir = folder(suite.dir(), "other-agents");
     suite
         .case("a cloud controller initializes a node and writes its addresses", LIMIT * 2, async {
@@ -95,38 +89,6 @@ async fn deleted(cluster: &Cluster, node: &Node) -> Result<()> {
     let labels = again.metadata.labels.unwrap_or_default();
     ensure!(labels.get("kubernetes.io/os").is_some_and(|os| os == "linux"), "its labels are {labels:?}");
     cluster.wait_node_ready(name, true, LIMIT).await.map(drop)
-}
-
-async fn iptables_chains(node: &mut Node) -> Result<()> {
-    let rules = async |arguments: &[&str]| output("iptables", arguments).await.unwrap_or_default();
-    for round in ["at first", "after a flush", "after a restart"] {
-        if round != "at first" {
-            node.agent.stop().await?;
-            if round == "after a flush" {
-                for table in ["mangle", "nat", "filter"] {
-                    output("iptables", &["-t", table, "-F"]).await?;
-                    output("iptables", &["-t", table, "-X"]).await?;
-                }
-            }
-            node.agent.restart().await?;
-        }
-        // The last that is made.
-        until_true("the chains are there", LIMIT, async || {
-            Ok(!rules(&["-t", "filter", "-S", "KUBE-KUBELET-CANARY"]).await.is_empty())
-        })
-        .await?;
-        let hint = rules(&["-t", "mangle", "-S", "KUBE-IPTABLES-HINT"]).await;
-        ensure!(hint == "-N KUBE-IPTABLES-HINT\n", "{round}: the hint is {hint:?}");
-        for chain in ["INPUT", "OUTPUT"] {
-            let all = rules(&["-S", chain]).await;
-            let jumps = all.lines().filter(|l| *l == format!("-A {chain} -j KUBE-FIREWALL")).count();
-            ensure!(jumps == 1, "{round}: {all}");
-        }
-        let firewall = rules(&["-S", "KUBE-FIREWALL"]).await;
-        let dropped = "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
-        ensure!(firewall == format!("-N KUBE-FIREWALL\n{dropped}\n"), "{round}: {firewall:?}");
-    }
-    Ok(())
 }
 
 async fn in_a_cloud(cluster: &Cluster, node: &Node, dir: &Path) -> Result<()> {
