@@ -1,8 +1,15 @@
-//! Probes, stepped: a result and the settings in, the next state and a verdict out. Who runs them is not decided here.
+//! Probes: which of them run and when, what a run of one came to, and what follows from it. Pure: who runs them, and the
+//! time, are not decided here.
+
+mod http;
+mod verdict;
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
+
+pub use http::{AfterAnswer, HttpTarget, after_answer, judge_http};
+pub use verdict::{Outcome, ProbeState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
@@ -69,104 +76,9 @@ impl From<&Probe> for ProbeSettings {
     }
 }
 
-/// What one run of a probe came to. `Unknown` is a probe that could not be carried out: it proves nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    Success,
-    Failure(String),
-    Unknown(String),
-}
-
-/// A probe's memory: the verdict that stands and the run of equal outcomes that may overturn it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProbeState {
-    pub passing: bool,
-    pub successes: u32,
-    pub failures: u32,
-}
-
-impl ProbeState {
-    pub fn new(kind: ProbeKind) -> Self {
-        Self { passing: kind.initially(), successes: 0, failures: 0 }
-    }
-
-    #[must_use]
-    pub fn step(self, settings: &ProbeSettings, outcome: &Outcome) -> Self {
-        match outcome {
-            Outcome::Success => {
-                let successes = self.successes.saturating_add(1);
-                Self {
-                    passing: self.passing || successes >= settings.success_threshold,
-                    successes,
-                    failures: 0,
-                }
-            }
-            Outcome::Failure(_) => {
-                let failures = self.failures.saturating_add(1);
-                Self {
-                    passing: self.passing && failures < settings.failure_threshold,
-                    successes: 0,
-                    failures,
-                }
-            }
-            Outcome::Unknown(_) => self,
-        }
-    }
-
-    /// Startup and liveness end a container once they have failed often enough; readiness never does.
-    pub fn condemns(&self, kind: ProbeKind, settings: &ProbeSettings) -> bool {
-        kind != ProbeKind::Readiness && self.failures >= settings.failure_threshold
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(success: u32, failure: u32) -> ProbeSettings {
-        let second = Duration::from_secs(1);
-        ProbeSettings {
-            initial_delay: second,
-            period: second,
-            timeout: second,
-            success_threshold: success,
-            failure_threshold: failure,
-        }
-    }
-
-    fn run(kind: ProbeKind, s: &ProbeSettings, outcomes: &str) -> (bool, bool) {
-        let end = outcomes.chars().fold(ProbeState::new(kind), |state, c| {
-            let outcome = match c {
-                '+' => Outcome::Success,
-                '-' => Outcome::Failure("no".into()),
-                _ => Outcome::Unknown("?".into()),
-            };
-            state.step(s, &outcome)
-        });
-        (end.passing, end.condemns(kind, s))
-    }
-
-    #[test]
-    fn verdicts_follow_runs_of_equal_outcomes() {
-        use ProbeKind::*;
-        for (name, kind, s, outcomes, expected) in [
-            ("readiness starts as not ready", Readiness, settings(1, 3), "", (false, false)),
-            ("one success makes ready", Readiness, settings(1, 3), "+", (true, false)),
-            ("two are needed when asked for", Readiness, settings(2, 3), "+", (false, false)),
-            ("a failure between starts the count again", Readiness, settings(2, 3), "+-+", (false, false)),
-            ("two failures of three are forgiven", Readiness, settings(1, 3), "+--", (true, false)),
-            ("three are not, but nothing is killed", Readiness, settings(1, 3), "+---", (false, false)),
-            ("liveness starts as alive", Liveness, settings(1, 3), "", (true, false)),
-            ("liveness condemns at its threshold", Liveness, settings(1, 3), "---", (false, true)),
-            ("a probe that could not run proves nothing", Liveness, settings(1, 3), "--?", (true, false)),
-            ("and does not break the run either", Liveness, settings(1, 3), "--?-", (false, true)),
-            ("startup starts as not started", Startup, settings(1, 3), "--", (false, false)),
-            ("startup condemns too", Startup, settings(1, 3), "---", (false, true)),
-            ("started once is started", Startup, settings(1, 3), "--+", (true, false)),
-        ] {
-            assert_eq!(run(kind, &s, outcomes), expected, "{name}");
-        }
-    }
 
     #[test]
     fn zero_and_negative_settings_become_the_defaults() {

@@ -1,32 +1,36 @@
-//! Carries out what a probe or a lifecycle hook asks for: an HTTP request, a TCP connection, a gRPC health
-//! check, a command, a pause.
+//! Carries out what a probe asks for: an HTTP request, a TCP connection, a gRPC health check, a command.
 //! Who asks, and what the answer means, is decided elsewhere.
 
+use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::{Container, GRPCAction, HTTPGetAction, TCPSocketAction};
+use k8s_openapi::api::core::v1::{Container, GRPCAction, HTTPGetAction, Pod, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use keelson_apiserver::EventRecorder;
 use keelson_core::ids::ContainerId;
-use keelson_core::probe::Outcome;
+use keelson_core::probe::{Outcome, judge_http};
 use keelson_cri::{ErrorKind, Runtime};
-use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::probe::{grpc_health, insecure_tls};
+use crate::probe::grpc_health;
+use crate::probe::http::{Get, PROBE_AGENT};
+use crate::probe::resolver::Resolver;
 
-/// An answer longer than this proves nothing more, and must not fill the agent's memory.
-const BODY_LIMIT: usize = 10 * 1024;
+/// What a container's command says is cut at this many characters.
+const OUTPUT_LIMIT: usize = 1024;
 
-/// Where a request of one container goes unless it names a host itself.
+/// One container as probes and hooks see it: whom they ask, and where a request goes unless it names a host itself.
 #[derive(Clone)]
 pub struct Place {
     pub runtime: Runtime,
     pub container: ContainerId,
     pub pod_ip: Option<IpAddr>,
-    pub spec: std::sync::Arc<Container>,
+    pub spec: Arc<Container>,
+    pub pod: Arc<Pod>,
+    pub events: EventRecorder,
+    pub resolver: Resolver,
 }
 
 pub async fn exec(place: &Place, command: &[String], timeout: Duration) -> Outcome {
@@ -35,133 +39,96 @@ pub async fn exec(place: &Place, command: &[String], timeout: Duration) -> Outco
         Ok(out) => {
             let text = [out.stdout, out.stderr].concat();
             let text = String::from_utf8_lossy(&text);
-            Outcome::Failure(format!("exit code {}: {}", out.exit_code, clip(text.trim())))
+            Outcome::Failure(text.trim_end().chars().take(OUTPUT_LIMIT).collect())
         }
-        Err(e) if e.kind == ErrorKind::Timeout => {
-            Outcome::Failure(format!("command {command:?} timed out after {}s", timeout.as_secs()))
-        }
+        Err(e) if e.kind == ErrorKind::Timeout => Outcome::Failure(format!(
+            "command timed out: {:?} timed out after {}s",
+            command.join(" "),
+            timeout.as_secs()
+        )),
         Err(e) => Outcome::Unknown(e.to_string()),
     }
 }
 
-pub async fn tcp(place: &Place, action: &TCPSocketAction, timeout: Duration) -> Outcome {
-    let target = match address(place, action.host.as_deref(), &action.port) {
-        Ok(t) => t,
+pub async fn tcp(place: &Place, action: &TCPSocketAction, limit: Duration) -> Outcome {
+    let (host, port) = match destination(place, action.host.as_deref(), &action.port) {
+        Ok(found) => found,
         Err(e) => return Outcome::Unknown(e),
     };
-    match tokio::time::timeout(timeout, TcpStream::connect(&target)).await {
+    match timeout(limit, place.resolver.connect(&host, port)).await {
         Ok(Ok(_)) => Outcome::Success,
-        Ok(Err(e)) => Outcome::Failure(format!("dial tcp {target}: {e}")),
-        Err(_) => Outcome::Failure(format!("dial tcp {target}: no answer within {}s", timeout.as_secs())),
+        Ok(Err(e)) => Outcome::Failure(dial_words(&host, port, &e)),
+        Err(_) => Outcome::Failure(format!("dial tcp {}: i/o timeout", join(&host, port))),
     }
 }
 
-pub async fn grpc(place: &Place, action: &GRPCAction, timeout: Duration) -> Outcome {
-    let target = match address(place, None, &IntOrString::Int(action.port)) {
-        Ok(t) => t,
+pub async fn grpc(place: &Place, action: &GRPCAction, limit: Duration) -> Outcome {
+    let target = match destination(place, None, &IntOrString::Int(action.port)) {
+        Ok((host, port)) => join(&host, port),
         Err(e) => return Outcome::Unknown(e),
     };
     let service = action.service.as_deref().unwrap_or_default();
-    match tokio::time::timeout(timeout, grpc_health::check(&target, service)).await {
+    match timeout(limit, grpc_health::check(&target, service)).await {
         Ok(Ok(())) => Outcome::Success,
         Ok(Err(e)) => Outcome::Failure(format!("gRPC health of {target}: {e}")),
-        Err(_) => {
-            Outcome::Failure(format!("gRPC health of {target}: no answer within {}s", timeout.as_secs()))
-        }
+        Err(_) => Outcome::Failure(format!("gRPC health of {target}: no answer within {}s", limit.as_secs())),
     }
 }
 
-/// 2xx and 3xx are success. A redirect to another host is not followed; it counts as an answer.
-pub async fn http(place: &Place, action: &HTTPGetAction, timeout: Duration) -> Outcome {
-    let target = match address(place, action.host.as_deref(), &action.port) {
-        Ok(t) => t,
+/// All of it within the limit: looking up, redirects, the last answer to its end.
+pub async fn http(place: &Place, action: &HTTPGetAction, limit: Duration) -> Outcome {
+    let get = match Get::new(place, action, PROBE_AGENT) {
+        Ok(get) => get,
         Err(e) => return Outcome::Unknown(e),
     };
-    match tokio::time::timeout(timeout, get(&target, action)).await {
-        Ok(Ok(status)) if (200..400).contains(&status) => Outcome::Success,
-        Ok(Ok(status)) => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
-        Ok(Err(e)) => Outcome::Failure(format!("Get {:?}: {e}", url(&target, action))),
-        Err(_) => Outcome::Failure(format!(
-            "Get {:?}: no answer within {}s",
-            url(&target, action),
-            timeout.as_secs()
-        )),
-    }
-}
-
-fn url(target: &str, action: &HTTPGetAction) -> String {
-    let scheme = action.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
-    format!("{scheme}://{target}{}", path(action))
-}
-
-fn path(action: &HTTPGetAction) -> String {
-    let path = action.path.as_deref().unwrap_or("/");
-    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
-}
-
-async fn get(target: &str, action: &HTTPGetAction) -> Result<u16, String> {
-    let stream = TcpStream::connect(target).await.map_err(|e| format!("connect: {e}"))?;
-    let _ = stream.set_nodelay(true);
-    if action.scheme.as_deref() == Some("HTTPS") {
-        let host = target.rsplit_once(':').map_or(target, |(h, _)| h).trim_matches(['[', ']']);
-        let tls = insecure_tls::connect(host, stream).await?;
-        request(TokioIo::new(tls), target, action).await
-    } else {
-        request(TokioIo::new(stream), target, action).await
-    }
-}
-
-async fn request<I>(io: I, target: &str, action: &HTTPGetAction) -> Result<u16, String>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(io).await.map_err(|e| format!("handshake: {e}"))?;
-    // The connection ends with the request: a probe holds no socket between two runs.
-    let connection = tokio::spawn(connection);
-    let mut builder = hyper::Request::get(path(action)).header("connection", "close");
-    let mut named = (false, false, false);
-    for h in action.http_headers.iter().flatten() {
-        named.0 |= h.name.eq_ignore_ascii_case("host");
-        named.1 |= h.name.eq_ignore_ascii_case("user-agent");
-        named.2 |= h.name.eq_ignore_ascii_case("accept");
-        // An empty value takes a default header away.
-        if !h.value.is_empty() {
-            builder = builder.header(&h.name, &h.value);
+    let failed = |why: &dyn std::fmt::Display| Outcome::Failure(format!("Get {:?}: {why}", get.url()));
+    let deadline = Instant::now() + limit;
+    let answer = match timeout_at(deadline, get.send()).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(e)) => return failed(&e),
+        Err(_) => {
+            return failed(&"context deadline exceeded (Client.Timeout exceeded while awaiting headers)");
         }
-    }
-    if !named.0 {
-        builder = builder.header("host", target);
-    }
-    if !named.1 {
-        builder = builder.header("user-agent", "kube-probe/1.36");
-    }
-    if !named.2 {
-        builder = builder.header("accept", "*/*");
-    }
-    let request =
-        builder.body(Empty::<Bytes>::new()).map_err(|e| format!("the request is not valid HTTP: {e}"))?;
-    let answer = sender.send_request(request).await.map_err(|e| e.to_string());
-    let status = match answer {
-        Ok(response) => {
-            let status = response.status().as_u16();
-            // Read on a little, so that a server does not see a reset; what is beyond the limit is left unread.
-            let _ = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
-            Ok(status)
-        }
-        Err(e) => Err(e),
     };
-    connection.abort();
-    status
+    let status = answer.status;
+    match timeout_at(deadline, answer.read_body()).await {
+        Ok(Ok(body)) => judge_http(status, &body),
+        // Half an answer proves neither health nor its opposite.
+        Ok(Err(e)) => Outcome::Unknown(e),
+        Err(_) => Outcome::Unknown(
+            "context deadline exceeded (Client.Timeout or context cancellation while reading body)".into(),
+        ),
+    }
 }
 
-fn address(place: &Place, host: Option<&str>, port: &IntOrString) -> Result<String, String> {
+/// Why nothing was connected to, in the words that people and alerts know.
+pub(super) fn dial_words(host: &str, port: u16, error: &io::Error) -> String {
+    let said = error.to_string();
+    match error.raw_os_error() {
+        Some(number) => {
+            let said = said.strip_suffix(&format!(" (os error {number})")).unwrap_or(&said);
+            format!("dial tcp {}: connect: {}", join(host, port), said.to_lowercase())
+        }
+        None => format!("dial tcp: lookup {host}: {said}"),
+    }
+}
+
+fn join(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The host that an action names, else the pod, and the port.
+pub(super) fn destination(
+    place: &Place,
+    host: Option<&str>,
+    port: &IntOrString,
+) -> Result<(String, u16), String> {
     let port = resolve_port(&place.spec, port)?;
     let host = match host.filter(|h| !h.is_empty()) {
         Some(h) => h.to_owned(),
         None => place.pod_ip.ok_or("the pod has no IP address yet")?.to_string(),
     };
-    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    Ok((host, port))
 }
 
 fn resolve_port(container: &Container, port: &IntOrString) -> Result<u16, String> {
@@ -181,10 +148,6 @@ fn resolve_port(container: &Container, port: &IntOrString) -> Result<u16, String
         .ok()
         .filter(|n| *n > 0)
         .ok_or_else(|| format!("port {number} of container {:?} is not within 1-65535", container.name))
-}
-
-fn clip(text: &str) -> String {
-    text.chars().take(1024).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::probe::handler::{self, Place};
+use crate::probe::resolver::Resolver;
 
 /// What a probe reports besides its verdict, for events.
 pub type Report = Arc<dyn Fn(&str, ProbeKind, &Outcome) + Send + Sync>;
@@ -21,11 +22,23 @@ pub struct Prober {
     tasks: BTreeMap<ContainerId, Vec<AbortHandle>>,
     changed: Arc<Notify>,
     report: Report,
+    resolver: Resolver,
 }
 
 impl Prober {
     pub fn new(changed: Arc<Notify>, report: Report) -> Self {
-        Self { verdicts: Arc::default(), tasks: BTreeMap::new(), changed, report }
+        Self {
+            verdicts: Arc::default(),
+            tasks: BTreeMap::new(),
+            changed,
+            report,
+            resolver: Resolver::for_pod(),
+        }
+    }
+
+    /// Shared by all probes and hooks of the pod.
+    pub fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     pub fn verdicts(&self) -> BTreeMap<ContainerId, ProbeVerdicts> {

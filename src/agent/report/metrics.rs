@@ -104,7 +104,7 @@ impl Metrics {
             ..Probes::default()
         });
         match outcome {
-            Outcome::Success => probes.successful += 1,
+            Outcome::Success | Outcome::Warning(_) => probes.successful += 1,
             Outcome::Failure(_) => probes.failed += 1,
             Outcome::Unknown(_) => probes.unknown += 1,
         }

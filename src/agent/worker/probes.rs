@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use keelson_core::desired::DesiredPod;
 use keelson_core::ids::ContainerId;
 use keelson_core::observed::ObservedContainer;
-use keelson_core::probe::Outcome;
 
 use super::Worker;
 use crate::node::Node;
@@ -23,12 +22,9 @@ pub(super) fn reports(node: &Arc<Node>, desired: Option<&DesiredPod>) -> Report 
         let Some(desired) = &desired else { return };
         let pod = (&desired.uid, desired.namespace(), desired.name());
         node.reports.metrics.probed(pod, container, kind, outcome);
-        let message = match outcome {
-            Outcome::Success => return,
-            Outcome::Failure(why) => format!("{} probe failed: {why}", kind.title()),
-            Outcome::Unknown(why) => format!("{} probe errored: {why}", kind.title()),
-        };
-        node.pod_event(&desired.pod, true, "Unhealthy", &message, Some(container));
+        if let Some(event) = outcome.event(kind) {
+            node.pod_event(&desired.pod, event.warning, event.reason, &event.message, Some(container));
+        }
     })
 }
 
@@ -66,6 +62,9 @@ impl Worker {
             container: id.clone(),
             pod_ip: self.pod_ip(desired),
             spec: Arc::new(container.clone()),
+            pod: desired.pod.clone(),
+            events: self.node.reports.events.clone(),
+            resolver: self.prober.resolver().clone(),
         })
     }
 
