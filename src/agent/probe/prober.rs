@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Probe;
+use keelson_core::desired::Lifecycle;
 use keelson_core::facts::ProbeVerdicts;
 use keelson_core::ids::ContainerId;
-use keelson_core::probe::{Outcome, ProbeKind, ProbeSettings, ProbeState};
-use tokio::sync::Notify;
+use keelson_core::probe::{Outcome, ProbeKind, ProbeSettings, ProbeState, exec_command};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::probe::handler::{self, Place};
 use crate::probe::resolver::Resolver;
@@ -19,10 +21,21 @@ pub type Report = Arc<dyn Fn(&str, ProbeKind, &Outcome) + Send + Sync>;
 
 pub struct Prober {
     verdicts: Arc<Mutex<BTreeMap<ContainerId, ProbeVerdicts>>>,
-    tasks: BTreeMap<ContainerId, Vec<AbortHandle>>,
+    tasks: BTreeMap<ContainerId, Vec<(ProbeKind, AbortHandle)>>,
+    /// The worker's alone: whoever else waited on it would take what it is told.
     changed: Arc<Notify>,
     report: Report,
     resolver: Resolver,
+}
+
+/// An instance that runs, and what was known of it before this agent came to it.
+pub struct Instance {
+    pub place: Place,
+    /// How long it has been running. After a restart of the agent the initial delay has mostly passed.
+    pub up: Duration,
+    /// What the status said, so that a restart of the agent takes no pod out of service.
+    pub was_ready: bool,
+    pub was_started: bool,
 }
 
 impl Prober {
@@ -49,10 +62,9 @@ impl Prober {
         self.tasks.contains_key(id)
     }
 
-    /// Starts the probes of a running instance. `up` is how long it has been running: after a restart of the agent
-    /// the initial delay has mostly passed, and `was_ready` is what the status said, so that a restart of the agent
-    /// takes no pod out of service.
-    pub fn watch(&mut self, place: Place, up: Duration, was_ready: bool, was_started: bool) {
+    /// Starts the probes of a running instance that run at this time of the pod's life.
+    pub fn watch(&mut self, instance: Instance, lifecycle: &Lifecycle) {
+        let Instance { place, up, was_ready, was_started } = instance;
         let id = place.container.clone();
         let has = |kind: ProbeKind| kind.of(&place.spec).is_some();
         let verdicts = ProbeVerdicts {
@@ -60,11 +72,11 @@ impl Prober {
             ready: !has(ProbeKind::Readiness) || was_ready,
             unhealthy: None,
         };
+        let started = watch::Sender::new(verdicts.started);
         lock(&self.verdicts).insert(id.clone(), verdicts);
-        let mut tasks = vec![];
-        for kind in ProbeKind::ALL {
-            let Some(probe) = kind.of(&place.spec) else { continue };
-            let task = Task {
+        let task = |kind: ProbeKind| {
+            let probe = kind.of(&place.spec).filter(|_| kind.runs_in(lifecycle))?;
+            Some(Task {
                 kind,
                 probe: probe.clone(),
                 settings: ProbeSettings::from(probe),
@@ -72,25 +84,34 @@ impl Prober {
                 verdicts: self.verdicts.clone(),
                 changed: self.changed.clone(),
                 report: self.report.clone(),
-            };
-            let resumed = match kind {
-                ProbeKind::Startup => was_started,
-                ProbeKind::Liveness => true,
-                ProbeKind::Readiness => was_ready,
-            };
-            tasks.push(tokio::spawn(task.run(up, resumed)).abort_handle());
+            })
+        };
+        let mut tasks = vec![];
+        for kind in [ProbeKind::Liveness, ProbeKind::Readiness] {
+            let passing = if kind == ProbeKind::Readiness { was_ready } else { kind.initially() };
+            let run = task(kind).map(|task| task.run_once_started(up, passing, started.subscribe()));
+            tasks.extend(run.map(|run| (kind, tokio::spawn(run).abort_handle())));
+        }
+        if !*started.borrow() {
+            let run = task(ProbeKind::Startup).map(|task| task.run_until_started(up, started));
+            tasks.extend(run.map(|run| (ProbeKind::Startup, tokio::spawn(run).abort_handle())));
         }
         self.tasks.insert(id, tasks);
     }
 
-    /// Ends the probes of every instance that is not in `running`.
-    pub fn keep_only(&mut self, running: &[&ContainerId]) {
+    /// Ends the probes of every instance that is not in `running`, and those whose time in the pod's life is over. What
+    /// they found of an instance that still runs stands.
+    pub fn keep_only(&mut self, running: &[&ContainerId], lifecycle: &Lifecycle) {
         self.tasks.retain(|id, tasks| {
-            let keep = running.contains(&id);
-            if !keep {
-                tasks.iter().for_each(AbortHandle::abort);
-            }
-            keep
+            let here = running.contains(&id);
+            tasks.retain(|(kind, task)| {
+                let keep = here && kind.runs_in(lifecycle);
+                if !keep {
+                    task.abort();
+                }
+                keep
+            });
+            here
         });
         lock(&self.verdicts).retain(|id, _| running.contains(&id));
     }
@@ -98,7 +119,7 @@ impl Prober {
 
 impl Drop for Prober {
     fn drop(&mut self) {
-        self.keep_only(&[]);
+        self.tasks.values().flatten().for_each(|(_, task)| task.abort());
     }
 }
 
@@ -117,12 +138,22 @@ struct Task {
 }
 
 impl Task {
-    async fn run(self, up: Duration, resumed: bool) {
-        let mut state =
-            ProbeState { passing: resumed || self.kind.initially(), ..ProbeState::new(self.kind) };
-        if self.kind == ProbeKind::Startup && resumed {
-            return;
+    async fn run_until_started(self, up: Duration, started: watch::Sender<bool>) {
+        self.delay(up).await;
+        if self.repeat(false).await {
+            started.send_replace(true);
         }
+    }
+
+    /// Held back until the startup probe has passed. Where that one has failed, or ended with the pod, it never will.
+    async fn run_once_started(self, up: Duration, passing: bool, mut started: watch::Receiver<bool>) {
+        self.delay(up).await;
+        if started.wait_for(|started| *started).await.is_ok() {
+            self.repeat(passing).await;
+        }
+    }
+
+    async fn delay(&self, up: Duration) {
         let first = self.settings.initial_delay.saturating_sub(up);
         // A restarted agent would otherwise send the probes of all its pods in one instant.
         let spread = if up > self.settings.period {
@@ -130,37 +161,27 @@ impl Task {
         } else {
             Duration::ZERO
         };
-        tokio::time::sleep(first + spread).await;
-        loop {
-            if self.kind == ProbeKind::Startup || self.started() {
-                let outcome = self.probe_once().await;
-                (self.report)(&self.place.spec.name, self.kind, &outcome);
-                let next = state.step(&self.settings, &outcome);
-                self.settle(state, next);
-                if self.kind == ProbeKind::Startup && next.passing {
-                    return;
-                }
-                if next.condemns(self.kind, &self.settings) {
-                    return; // the worker kills the instance; a new one gets new probes
-                }
-                state = next;
-            } else {
-                // Held back until the startup probe has passed, which wakes everyone.
-                let woken = self.changed.notified();
-                tokio::select! {
-                    () = woken => {}
-                    () = tokio::time::sleep(self.settings.period) => {}
-                }
-                if self.started() {
-                    continue;
-                }
-            }
-            tokio::time::sleep(self.settings.period).await;
-        }
+        sleep(first + spread).await;
     }
 
-    fn started(&self) -> bool {
-        lock(&self.verdicts).get(&self.place.container).is_none_or(|v| v.started)
+    /// Until there is nothing more to find out: whether it passed at last.
+    async fn repeat(&self, passing: bool) -> bool {
+        let mut state = ProbeState { passing, ..ProbeState::new(self.kind) };
+        let (began, mut due) = (Instant::now(), Duration::ZERO);
+        loop {
+            let outcome = self.probe_once().await;
+            (self.report)(&self.place.spec.name, self.kind, &outcome);
+            let next = state.step(&self.settings, &outcome);
+            self.settle(state, next);
+            state = next;
+            let started = self.kind == ProbeKind::Startup && state.passing;
+            // The worker kills a condemned instance; a new one gets new probes.
+            if started || state.condemns(self.kind, &self.settings) {
+                return state.passing;
+            }
+            due = self.settings.next_run(due, began.elapsed());
+            sleep_until(began + due).await;
+        }
     }
 
     fn settle(&self, before: ProbeState, after: ProbeState) {
@@ -180,14 +201,17 @@ impl Task {
                 return;
             }
         }
-        self.changed.notify_waiters();
         self.changed.notify_one();
     }
 
     async fn probe_once(&self) -> Outcome {
         let timeout = self.settings.timeout;
         if let Some(exec) = &self.probe.exec {
-            handler::exec(&self.place, exec.command.as_deref().unwrap_or_default(), timeout).await
+            let env = self.place.spec.env.as_deref().unwrap_or_default();
+            match exec_command(exec.command.as_deref().unwrap_or_default(), env) {
+                Ok(command) => handler::exec(&self.place, &command, timeout).await,
+                Err(e) => Outcome::Unknown(e.to_string()),
+            }
         } else if let Some(http) = &self.probe.http_get {
             handler::http(&self.place, http, timeout).await
         } else if let Some(tcp) = &self.probe.tcp_socket {
@@ -205,3 +229,6 @@ fn jitter(id: &ContainerId, period: Duration) -> Duration {
     let sum = id.as_str().bytes().fold(0u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
     period.mul_f64(f64::from(sum % 1000) / 1000.0)
 }
+
+#[cfg(test)]
+mod tests;

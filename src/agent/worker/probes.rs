@@ -13,7 +13,7 @@ use keelson_core::observed::ObservedContainer;
 use super::Worker;
 use crate::node::Node;
 use crate::probe::handler::Place;
-use crate::probe::prober::Report;
+use crate::probe::prober::{Instance, Report};
 
 /// Failed probes become events; the recorder folds repetitions into one.
 pub(super) fn reports(node: &Arc<Node>, desired: Option<&DesiredPod>) -> Report {
@@ -29,12 +29,12 @@ pub(super) fn reports(node: &Arc<Node>, desired: Option<&DesiredPod>) -> Report 
 }
 
 impl Worker {
-    /// Probes run for what runs, for as long as it runs and the pod is not on its way out.
+    /// Probes run for what runs, for as long as it runs and they have their time in the pod's life.
     pub(super) fn follow_probes(&mut self) {
         let Some(desired) = &self.state.desired else { return };
-        let wanted = self.state.lifecycle.is_syncing();
-        let running: Vec<_> = self.observed.running().filter(|_| wanted).collect();
-        self.prober.keep_only(&running.iter().map(|c| &c.id).collect::<Vec<_>>());
+        let lifecycle = &self.state.lifecycle;
+        let running: Vec<_> = self.observed.running().collect();
+        self.prober.keep_only(&running.iter().map(|c| &c.id).collect::<Vec<_>>(), lifecycle);
         let mut new = vec![];
         for c in running {
             let spec = desired.container(&c.name);
@@ -42,14 +42,19 @@ impl Worker {
                 continue;
             }
             let reported = reported(&self.state.previous_status, c);
-            let (ready, started) =
-                (reported.is_some_and(|s| s.ready), reported.is_some_and(|s| s.started == Some(true)));
+            let was_ready = reported.is_some_and(|s| s.ready);
+            let was_started = reported.is_some_and(|s| s.started == Some(true));
             let up = c.started_at.map(|at| Timestamp::now().duration_since(at));
             let up = up.and_then(|d| Duration::try_from(d).ok()).unwrap_or_default();
-            new.extend(self.place(&c.id, &c.name).map(|place| (place, up, ready, started)));
+            new.extend(self.place(&c.id, &c.name).map(|place| Instance {
+                place,
+                up,
+                was_ready,
+                was_started,
+            }));
         }
-        for (place, up, ready, started) in new {
-            self.prober.watch(place, up, ready, started);
+        for instance in new {
+            self.prober.watch(instance, lifecycle);
         }
     }
 
