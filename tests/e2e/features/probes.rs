@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cluster::{Cluster, Node};
-use keelson_tests::pods::{SLEEP, condition, is_ready, pod, restarts, shell, sleeper};
+use keelson_tests::objects::wait_gone;
+use keelson_tests::pods::{Pods, SLEEP, condition, is_ready, pod, restarts, shell, sleeper};
 use keelson_tests::suite::Suite;
-use keelson_tests::wait::until_true;
+use keelson_tests::wait::{until, until_true};
 use serde_json::{Value, json};
 
 use super::{LIMIT, exec};
@@ -19,6 +20,14 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("postStart is done before Ready, preStop before TERM", LIMIT * 2, hooks(cluster, node)).await;
     cluster.reset(suite, node).await;
     suite.case("a failed postStart ends its container", LIMIT * 2, failed_hook(cluster, node)).await;
+    cluster.reset(suite, node).await;
+    suite.case("a draining pod turns NotReady before it is gone", LIMIT * 2, draining(cluster, node)).await;
+    cluster.reset(suite, node).await;
+    suite.case("probes follow redirects on their host only", LIMIT * 2, redirects(cluster, node)).await;
+    cluster.reset(suite, node).await;
+    suite.case("a probe's command knows the container's env", LIMIT * 2, env_in_command(cluster, node)).await;
+    cluster.reset(suite, node).await;
+    suite.case("a hook's request is done when it is answered", LIMIT * 2, answered_hook(cluster, node)).await;
     cluster.reset(suite, node).await;
     suite.case("a hook that never ends is ended with the pod", LIMIT * 2, endless_hook(cluster, node)).await;
     cluster.reset(suite, node).await;
@@ -122,7 +131,7 @@ async fn hooks(cluster: &Cluster, node: &Node) -> Result<()> {
 
 async fn failed_hook(cluster: &Cluster, node: &Node) -> Result<()> {
     let mut container = sleeper("main");
-    container["lifecycle"] = json!({"postStart": {"exec": {"command": ["sh", "-c", "exit 7"]}}});
+    container["lifecycle"] = json!({"postStart": {"exec": {"command": ["sh", "-c", "echo secret; exit 7"]}}});
     let mut hooked = pod("failed-hook", node.agent.node(), json!([container]));
     hooked["spec"]["restartPolicy"] = json!("Never");
     let pods = cluster.pods();
@@ -131,10 +140,8 @@ async fn failed_hook(cluster: &Cluster, node: &Node) -> Result<()> {
         matches!(keelson_tests::pods::phase(p).as_str(), "Failed" | "Succeeded")
     })
     .await?;
-    until_true("FailedPostStartHook is reported", LIMIT, async || {
-        Ok(pods.event_reasons("failed-hook").await?.iter().any(|r| r == "FailedPostStartHook"))
-    })
-    .await?;
+    let message = event(&pods, "failed-hook", "FailedPostStartHook").await?;
+    ensure!(message == "PostStartHook failed", "the event says {message:?}");
     pods.delete("failed-hook", LIMIT).await
 }
 
@@ -152,4 +159,106 @@ async fn endless_hook(cluster: &Cluster, node: &Node) -> Result<()> {
     ensure!(!is_ready(&pods.get("endless").await?), "Ready while postStart still runs");
     pods.delete("endless", LIMIT).await?;
     pods.delete("bystander", LIMIT).await
+}
+
+/// Liveness fails as well, and nobody may hear of it: nothing is restarted in a pod that is being ended.
+async fn draining(cluster: &Cluster, node: &Node) -> Result<()> {
+    let ended = "trap 'rm /tmp/ok; while [ ! -e /tmp/end ]; do sleep 1; done; exit 0' TERM";
+    let line = format!("touch /tmp/ok; {ended}; while :; do sleep 3600 & wait $!; done");
+    let mut container = shell("main", &line);
+    for probe in ["readinessProbe", "livenessProbe"] {
+        container[probe] =
+            every_second(json!({"exec": {"command": ["cat", "/tmp/ok"]}, "timeoutSeconds": 20}));
+    }
+    container["startupProbe"] =
+        json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 60});
+    let mut drained = pod("draining", node.agent.node(), json!([container]));
+    drained["spec"]["terminationGracePeriodSeconds"] = json!(LIMIT.as_secs());
+    let pods = cluster.pods();
+    pods.create(drained).await?;
+    pods.wait_ready("draining", LIMIT).await?;
+    pods.api.delete("draining", &Default::default()).await?;
+    let unready = pods.wait("draining", "no longer Ready", LIMIT, |p| !is_ready(p)).await?;
+    let states = unready.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    let running = states.iter().all(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
+    ensure!(running, "it became unready by its end: {states:?}");
+    let events = pods.events_about("draining").await?;
+    let liveness = events.iter().filter_map(|e| e.message.as_ref()).find(|m| m.starts_with("Liveness"));
+    ensure!(liveness.is_none(), "liveness was probed: {liveness:?}");
+    exec(node, "draining", "main", "touch /tmp/end").await?;
+    wait_gone(&pods.api, "draining", None, LIMIT).await
+}
+
+async fn redirects(cluster: &Cluster, node: &Node) -> Result<()> {
+    let to = |location: &str| {
+        let script = format!(
+            "#!/bin/sh\\nprintf \"Status: 302 Found\\\\r\\\\nLocation: {location}\\\\r\\\\n\\\\r\\\\n\"\\n"
+        );
+        let home = "mkdir -p /www/cgi-bin; echo fine >/www/alive";
+        let made = format!("printf '{script}' >/www/cgi-bin/to; chmod +x /www/cgi-bin/to");
+        let mut container = shell("main", &format!("{home}; {made}; exec httpd -f -p 8080 -h /www"));
+        let probe = json!({"httpGet": {"path": "/cgi-bin/to", "port": 8080}, "timeoutSeconds": 20});
+        // The first answers may find the server starting.
+        container["startupProbe"] =
+            json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 60});
+        container["livenessProbe"] = every_second(probe.clone());
+        container["readinessProbe"] = every_second(probe);
+        container
+    };
+    let pods = cluster.pods();
+    pods.create(pod("on-host", node.agent.node(), json!([to("/alive")]))).await?;
+    pods.create(pod("elsewhere", node.agent.node(), json!([to("http://0.0.0.0/")]))).await?;
+    pods.wait_ready("on-host", LIMIT).await?;
+    pods.wait_ready("elsewhere", LIMIT).await?;
+    let message = event(&pods, "elsewhere", "ProbeWarning").await?;
+    ensure!(message.contains(" probe warning: Probe terminated redirects, Response body: "), "{message:?}");
+    exec(node, "on-host", "main", "rm /www/alive").await?;
+    pods.wait("on-host", "restarted once", LIMIT, |p| is_ready(p) && restarts(p, "main") == 1).await?;
+    let message = event(&pods, "on-host", "Unhealthy").await?;
+    ensure!(message.ends_with(" probe failed: HTTP probe failed with statuscode: 404"), "{message:?}");
+    ensure!(restarts(&pods.get("elsewhere").await?, "main") == 0, "a redirect elsewhere was a failure");
+    pods.delete("on-host", LIMIT).await?;
+    pods.delete("elsewhere", LIMIT).await
+}
+
+async fn env_in_command(cluster: &Cluster, node: &Node) -> Result<()> {
+    let mut container = shell("main", &format!("touch /tmp/named; {SLEEP}"));
+    container["env"] = json!([{"name": "NAME", "value": "named"}]);
+    let command = json!(["sh", "-c", "test -e /tmp/$(NAME) && test '$$(NAME)' = '$'\"(NAME)\""]);
+    container["readinessProbe"] = every_second(json!({"exec": {"command": command}}));
+    let pods = cluster.pods();
+    pods.create(pod("env-in-command", node.agent.node(), json!([container]))).await?;
+    pods.wait_ready("env-in-command", LIMIT).await?;
+    pods.delete("env-in-command", LIMIT).await
+}
+
+/// The server answers with an error, which is an answer, and notes who asked.
+async fn answered_hook(cluster: &Cluster, node: &Node) -> Result<()> {
+    let script = "#!/bin/sh\\necho \"$HTTP_USER_AGENT\" >>/tmp/agents\\nprintf \"Status: 500 Sorry\\\\r\\\\n\\\\r\\\\n\"\\n";
+    let made = format!("printf '{script}' >/www/cgi-bin/sorry; chmod +x /www/cgi-bin/sorry");
+    let mut server = shell("main", &format!("mkdir -p /www/cgi-bin; {made}; exec httpd -f -p 8080 -h /www"));
+    server["readinessProbe"] = every_second(json!({"tcpSocket": {"port": 8080}}));
+    let pods = cluster.pods();
+    pods.create(pod("hook-server", node.agent.node(), json!([server]))).await?;
+    let address = keelson_tests::pods::ip(&pods.wait_ready("hook-server", LIMIT).await?);
+    let get = json!({"httpGet": {"host": address, "port": 8080, "path": "/cgi-bin/sorry"}});
+    let mut container = sleeper("main");
+    container["lifecycle"] = json!({"postStart": get, "preStop": get});
+    pods.create(pod("answered-hook", node.agent.node(), json!([container]))).await?;
+    let ready = pods.wait_ready("answered-hook", LIMIT).await?;
+    ensure!(restarts(&ready, "main") == 0, "the answer ended the container");
+    pods.delete("answered-hook", LIMIT).await?;
+    let agents = exec(node, "hook-server", "main", "cat /tmp/agents").await?;
+    let expected = "kube-lifecycle/1.36\n".repeat(2);
+    ensure!(agents == expected, "asked by {agents:?}");
+    pods.delete("hook-server", LIMIT).await
+}
+
+/// The message of an event of the pod, once there is one with this reason.
+async fn event(pods: &Pods, name: &str, reason: &str) -> Result<String> {
+    until(&format!("{reason} of {name} is reported"), LIMIT, async || {
+        let events = pods.events_about(name).await?;
+        Ok(events.into_iter().find(|e| e.reason.as_deref() == Some(reason)).and_then(|e| e.message))
+    })
+    .await
 }
