@@ -153,7 +153,7 @@ fn a_pod_that_keeps_asking_for_it_is_backed_off_from() {
         held_back: &held.waiting,
     });
     Arc::make_mut(&mut w.desired.pod).status = Some(status);
-    w.state = PodState::new(Some(w.desired.clone()), &w.observed);
+    w.state = PodState::new(Some(w.desired.clone()), &w.observed, Default::default());
     w.state.volumes.state = VolumesState::Ready;
     assert_eq!(w.say(), "kill:i1-0@0s+a-0@0s");
 }

@@ -107,7 +107,7 @@ fn what_was_corrected_does_not_wait_for_what_was_wrong() {
     let resources = |p: &mut Pod| p.spec.as_mut().unwrap().containers[0].resources = Some(Default::default());
     let label = |p: &mut Pod| p.metadata.labels = Some([("k".to_owned(), "v".to_owned())].into());
     // Whether the container still waits, and how long a crash and a failed pull make it wait by now.
-    let cases: [(&str, Order, &str, (bool, u64, u64)); 6] = [
+    let cases = [
         ("another image", order(image), "ErrImagePull", (false, 0, 0)),
         ("another image after a crash", order(image), "RunContainerError", (false, 0, 0)),
         ("other resources", order(resources), "ErrImagePull", (true, 0, 10)),
