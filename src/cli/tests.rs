@@ -41,13 +41,11 @@ fn flags_as_kubeadm_writes_them_are_taken() {
     assert_eq!(settings.node_name, "node-7");
     assert_eq!(settings.kubelet.cgroup_driver, CgroupDriver::Systemd);
     assert_eq!(settings.node_labels.len(), 3);
-    // Neither is acted on, so nothing outside of the configuration can read them; they are shown and named.
+    assert!(!settings.kubelet.fail_swap_on);
+    // Not acted on, so nothing outside of the configuration can read it; it is shown and named.
     let shown = serde_json::to_value(&settings.kubelet).unwrap();
-    assert_eq!((&shown["failSwapOn"], &shown["rotateCertificates"]), (&false.into(), &true.into()));
-    assert_eq!(
-        settings.not_acted_on,
-        ["rotateCertificates (--rotate-certificates)", "failSwapOn (--fail-swap-on)"]
-    );
+    assert_eq!(shown["rotateCertificates"], true);
+    assert_eq!(settings.not_acted_on, ["rotateCertificates (--rotate-certificates)"]);
     assert_eq!(settings.kubelet.logging.verbosity, 2);
     assert_eq!(settings.kubelet.logging.format.as_str(), "json");
     assert_eq!(settings.runtime_cgroups.as_deref(), Some("/system.slice/containerd.service"));

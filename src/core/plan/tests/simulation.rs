@@ -89,6 +89,8 @@ pub(super) struct Simulation {
     held_key: BTreeMap<String, (Timestamp, Fault)>,
     /// Delays by key, kept apart from what the state remembers.
     served: BTreeMap<String, Duration>,
+    /// What the present plan was made from.
+    planned_from: ObservedPod,
     /// What the agent has ended for a restart, and when the instance before it ended.
     pub ordered: BTreeMap<ContainerId, Option<Timestamp>>,
     made: u32,
@@ -105,6 +107,7 @@ impl Simulation {
         };
         w.spec().volumes = Some(vec![secret("v1"), secret("v2")]);
         Self {
+            planned_from: w.observed.clone(),
             w,
             faults: BTreeMap::new(),
             happenings: VecDeque::new(),
@@ -170,6 +173,7 @@ impl Simulation {
             let by_sandbox = [Fault::Create, Fault::CreateReserved, Fault::Start];
             self.held_key.retain(|_, (_, fault)| !by_sandbox.contains(fault));
         }
+        self.planned_from.clone_from(&w.observed);
         let plan = plan(&w.state, &w.observed, &w.facts);
         check_sidecar(w, &plan);
         w.state.report_backoff(&plan, &w.observed);

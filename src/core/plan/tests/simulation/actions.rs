@@ -263,9 +263,10 @@ impl Simulation {
         }
     }
 
-    /// When the last instance before this one ended, in the same sandbox.
+    /// When the last instance before this one ended, in the same sandbox. What the same plan has ended beside it, because it
+    /// was replaced, has no part in that.
     fn ended_before(&self, id: &ContainerId) -> Option<Timestamp> {
-        let all = &self.w.observed.containers;
+        let all = &self.planned_from.containers;
         let this = all.iter().find(|c| c.id == *id)?;
         let same = |c: &&ObservedContainer| c.name == this.name && c.sandbox_id == this.sandbox_id;
         let dead = all.iter().filter(same).filter(|c| c.state == ContainerState::Exited);
