@@ -1,7 +1,6 @@
 //! Keeps a pod's status true while an action goes on that takes its time: a pull, a hook, a mount, a stop.
 
 use keelson_core::observed::ObservedPod;
-use keelson_core::plan::plan;
 use keelson_core::pod::PodState;
 use keelson_core::status::{self, StatusInput};
 use keelson_cri::{PodHint, observe_pod};
@@ -50,7 +49,8 @@ impl Worker {
         let Some(desired) = state.desired.clone().filter(|_| state.is_reported()) else { return };
         state.previous_status = self.published().unwrap_or_else(|| state.previous_status.clone());
         let facts = self.facts();
-        let held_back = &plan(state, observed, &facts).waiting;
+        // As it was planned: what is being started now is not held back by the back-off that its start has begun.
+        let held_back = &self.held_back;
         let input = StatusInput { desired: &desired, observed, state, facts: &facts, held_back };
         if let Some(status) = status::derive_meanwhile(&input) {
             self.hand_on(&desired, state, status);

@@ -11,6 +11,7 @@ mod meanwhile;
 mod probes;
 mod report;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use keelson_core::facts::Facts;
 use keelson_core::ids::PodUid;
 use keelson_core::observed::ObservedPod;
 use keelson_core::plan::{Plan, advance, plan};
-use keelson_core::pod::{CleanUp, Order, PodState};
+use keelson_core::pod::{CleanUp, Order, PodState, Waiting};
 use keelson_core::qos::{QosClass, qos_of};
 use keelson_cri::{PodHint, observe_pod};
 use tokio::sync::{Notify, watch};
@@ -37,6 +38,8 @@ pub struct Worker {
     prober: Prober,
     state: PodState,
     observed: ObservedPod,
+    /// What the last plan holds back, by container, and why.
+    held_back: BTreeMap<String, Waiting>,
     /// Something has happened since the pod was observed.
     stale: bool,
     /// After the runtime could not be asked.
@@ -81,6 +84,7 @@ impl Worker {
             inbox,
             prober,
             observed,
+            held_back: BTreeMap::new(),
             stale,
             observe_retry: Retry::default(),
             new_since: stale.then(Instant::now),
@@ -140,8 +144,9 @@ impl Worker {
         self.follow_probes();
         let facts = self.facts();
         let plan = plan(&self.state, &self.observed, &facts);
+        self.held_back.clone_from(&plan.waiting);
         if self.state.is_reported() {
-            self.publish(&facts, &plan.waiting);
+            self.publish(&facts);
         }
         plan
     }

@@ -1,6 +1,5 @@
 //! What the worker reports: status, the local table, events; and what it reads from disk for the status.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -9,15 +8,15 @@ use keelson_core::facts::Facts;
 use keelson_core::ids::ContainerId;
 use keelson_core::observed::{ObservedContainer, ObservedPod};
 use keelson_core::plan::{Action, Plan, PlannedEvent};
-use keelson_core::pod::{PodState, Waiting};
+use keelson_core::pod::PodState;
 use keelson_core::status::{self, StatusInput};
 
 use super::Worker;
 
 impl Worker {
-    pub(super) fn publish(&mut self, facts: &Facts, held_back: &BTreeMap<String, Waiting>) {
+    pub(super) fn publish(&mut self, facts: &Facts) {
         let Some(desired) = self.state.desired.clone() else { return };
-        let (observed, state) = (&self.observed, &self.state);
+        let (observed, state, held_back) = (&self.observed, &self.state, &self.held_back);
         let status = status::derive(&StatusInput { desired: &desired, observed, state, facts, held_back });
         if status.phase.as_deref() != Some("Pending")
             && let Some(since) = self.new_since.take()
