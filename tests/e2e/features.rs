@@ -26,7 +26,8 @@ pub const LIMIT: Duration = Duration::from_secs(45);
 
 pub async fn body(suite: &mut Suite) -> Result<()> {
     let cluster = Cluster::start(suite.dir(), Extent::WithoutScheduler).await?;
-    let mut node = cluster.join("node", 1, Kind::V2, json!({"syncFrequency": "5s"})).await?;
+    let config = json!({"syncFrequency": "5s", "crashLoopBackOff": {"maxContainerRestartPeriod": "9s"}});
+    let mut node = cluster.join("node", 1, Kind::V2, config).await?;
     volumes::run(suite, &cluster, &mut node).await;
     probes::run(suite, &cluster, &mut node).await;
     restarts::run(suite, &cluster, &mut node).await;

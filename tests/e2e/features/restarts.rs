@@ -141,6 +141,10 @@ async fn crash_loop(cluster: &Cluster, node: &Node) -> Result<()> {
     let count = restarts(&waiting, "bad");
     ensure!((1..=3).contains(&count), "{count} restarts before the back-off");
     ensure!(restarts(&waiting, "good") == 0);
+    let states = waiting.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    let bad =
+        states.first().and_then(|c| c.state.as_ref()?.waiting.as_ref()?.message.clone()).unwrap_or_default();
+    ensure!(bad.starts_with("back-off 9s restarting"), "not as configured: {bad:?}");
     until_true("BackOff is reported", LIMIT, async || {
         Ok(pods.event_reasons("crash").await?.iter().any(|r| r == "BackOff"))
     })
