@@ -41,23 +41,27 @@ pub(super) struct Ticket {
     pub displaced: CancellationToken,
 }
 
-/// Addresses from which somebody came and showed who they are, the latest first: most likely the next who comes from there
-/// will do so too.
+/// Addresses from which somebody came and showed who they are: most likely the next who comes from there will do so too.
 #[derive(Debug, Default)]
-pub(super) struct ProvenAddresses(VecDeque<IpAddr>);
+pub(super) struct ProvenAddresses {
+    /// With the number of the last time; the one that was longest ago is forgotten first.
+    last: HashMap<IpAddr, u64>,
+    times: u64,
+}
 
 impl ProvenAddresses {
     pub fn add(&mut self, address: IpAddr) {
-        if self.0.front() == Some(&address) {
-            return;
+        self.times += 1;
+        self.last.insert(address, self.times);
+        if self.last.len() > PROVEN
+            && let Some(oldest) = self.last.iter().min_by_key(|(_, time)| **time).map(|(address, _)| *address)
+        {
+            self.last.remove(&oldest);
         }
-        self.0.retain(|known| *known != address);
-        self.0.push_front(address);
-        self.0.truncate(PROVEN);
     }
 
     fn contains(&self, address: IpAddr) -> bool {
-        self.0.contains(&address)
+        self.last.contains_key(&address)
     }
 }
 
