@@ -1,11 +1,12 @@
 //! Probes of every kind and both hooks.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Event;
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::objects::wait_gone;
 use keelson_tests::pods::{Pods, SLEEP, condition, is_ready, pod, restarts, shell, sleeper};
 use keelson_tests::suite::Suite;
-use keelson_tests::wait::{until, until_true};
+use keelson_tests::wait::until_true;
 use serde_json::{Value, json};
 
 use super::{LIMIT, exec};
@@ -140,8 +141,7 @@ async fn failed_hook(cluster: &Cluster, node: &Node) -> Result<()> {
         matches!(keelson_tests::pods::phase(p).as_str(), "Failed" | "Succeeded")
     })
     .await?;
-    let message = event(&pods, "failed-hook", "FailedPostStartHook").await?;
-    ensure!(message == "PostStartHook failed", "the event says {message:?}");
+    event(&pods, "failed-hook", "FailedPostStartHook", "PostStartHook failed").await?;
     pods.delete("failed-hook", LIMIT).await
 }
 
@@ -210,12 +210,12 @@ async fn redirects(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.create(pod("elsewhere", node.agent.node(), json!([to("http://0.0.0.0/")]))).await?;
     pods.wait_ready("on-host", LIMIT).await?;
     pods.wait_ready("elsewhere", LIMIT).await?;
-    let message = event(&pods, "elsewhere", "ProbeWarning").await?;
-    ensure!(message.contains(" probe warning: Probe terminated redirects, Response body: "), "{message:?}");
+    let words = "Liveness probe warning: Probe terminated redirects, Response body: ";
+    event(&pods, "elsewhere", "ProbeWarning", words).await?;
     exec(node, "on-host", "main", "rm /www/alive").await?;
     pods.wait("on-host", "restarted once", LIMIT, |p| is_ready(p) && restarts(p, "main") == 1).await?;
-    let message = event(&pods, "on-host", "Unhealthy").await?;
-    ensure!(message.ends_with(" probe failed: HTTP probe failed with statuscode: 404"), "{message:?}");
+    event(&pods, "on-host", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 404")
+        .await?;
     ensure!(restarts(&pods.get("elsewhere").await?, "main") == 0, "a redirect elsewhere was a failure");
     pods.delete("on-host", LIMIT).await?;
     pods.delete("elsewhere", LIMIT).await
@@ -254,11 +254,12 @@ async fn answered_hook(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.delete("hook-server", LIMIT).await
 }
 
-/// The message of an event of the pod, once there is one with this reason.
-async fn event(pods: &Pods, name: &str, reason: &str) -> Result<String> {
-    until(&format!("{reason} of {name} is reported"), LIMIT, async || {
+/// Waits for an event of the pod that says just this.
+async fn event(pods: &Pods, name: &str, reason: &str, message: &str) -> Result<()> {
+    until_true(&format!("{name} has an event {reason}: {message}"), LIMIT, async || {
         let events = pods.events_about(name).await?;
-        Ok(events.into_iter().find(|e| e.reason.as_deref() == Some(reason)).and_then(|e| e.message))
+        let says = |e: &Event| e.reason.as_deref() == Some(reason) && e.message.as_deref() == Some(message);
+        Ok(events.iter().any(says))
     })
     .await
 }
