@@ -33,25 +33,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     cluster.reset(suite, node).await;
     suite.case("host namespaces, host names and resolv.conf", LIMIT * 2, names(cluster, node)).await;
     cluster.reset(suite, node).await;
-    let case = "a sysctl arrives whichever way its name is written";
-    suite.case(case, LIMIT, sysctls(cluster, node)).await;
-    cluster.reset(suite, node).await;
     suite.case("the node's object describes the machine", LIMIT * 2, node_object(cluster, node)).await;
-}
-
-async fn sysctls(cluster: &Cluster, node: &Node) -> Result<()> {
-    let pods = cluster.pods();
-    let mut tuned = pod("tuned", node.agent.node(), json!([sleeper("main")]));
-    tuned["spec"]["securityContext"] = json!({"sysctls": [
-        {"name": "net/ipv4/ip_local_port_range", "value": "20000 30000"},
-        {"name": "net.ipv4.tcp_syncookies", "value": "0"},
-    ]});
-    pods.create(tuned).await?;
-    pods.wait_ready("tuned", LIMIT).await?;
-    let line = "cd /proc/sys/net/ipv4; echo $(cat ip_local_port_range tcp_syncookies)";
-    let seen = exec(node, "tuned", "main", line).await?;
-    ensure!(seen.trim() == "20000 30000 0", "in the pod they are {seen:?}");
-    pods.delete("tuned", LIMIT).await
 }
 
 async fn resources(cluster: &Cluster, node: &Node) -> Result<()> {
