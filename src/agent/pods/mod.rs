@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod desired_store;
 pub mod mirror;
+pub mod mirror_reconcile;
 pub mod node_lookup;
 pub mod orphans;
 pub mod pod_loop;

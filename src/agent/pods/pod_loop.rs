@@ -25,7 +25,8 @@ use tokio::sync::mpsc;
 use crate::node::Node;
 use crate::pods::admission::{Admission, Knowledge};
 use crate::pods::desired_store::DesiredStore;
-use crate::pods::mirror::{self, NodeIdentity, Step};
+use crate::pods::mirror::{self, NodeIdentity};
+use crate::pods::mirror_reconcile;
 use crate::pods::node_lookup::NodeLookup;
 use crate::pods::orphans;
 use crate::pods::supervisor::Supervisor;
@@ -83,8 +84,8 @@ impl PodLoop {
         };
         let (found_stray, mut strays) = mpsc::channel(16);
         state.strays = Some(found_stray);
-        let mut mirrors = tokio::time::interval(Duration::from_secs(30));
-        mirrors.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut mirror_review = tokio::time::interval(Duration::from_secs(30));
+        mirror_review.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connected = true;
         // Known once the node is registered; mirrors need it.
         let mut node_uid = state.node.state.uid();
@@ -116,12 +117,17 @@ impl PodLoop {
                     mirrors_due = true;
                 }
                 Ok(()) = node_uid.changed() => mirrors_due = true,
-                _ = mirrors.tick() => mirrors_due = true,
+                _ = mirror_review.tick() => mirrors_due = true,
             }
             let uid = node_uid.borrow().clone();
             if mirrors_due && let Some(uid) = uid {
                 let name = state.node.settings.node_name.clone();
-                state.settle_mirrors(&NodeIdentity { name, uid });
+                mirror_reconcile::reconcile(
+                    &state.node,
+                    &state.store,
+                    &state.supervisor,
+                    &NodeIdentity { name, uid },
+                );
             }
             state.settle_orphans();
             state.weigh_burstable();
@@ -339,41 +345,6 @@ impl State {
         }
     }
 
-    fn settle_mirrors(&mut self, identity: &NodeIdentity) {
-        let Some(api) = self.node.api.as_ref().map(|a| a.api.clone()) else { return };
-        // Before the manifests were read, every mirror would be one too many.
-        if !self.store.complete(true) {
-            return;
-        }
-        let mut named = BTreeSet::new();
-        for (uid, pod) in self.store.statics() {
-            named.insert(crate::pods::desired_store::full_name(pod));
-            if !self.supervisor.has(uid) {
-                continue; // the old revision is still stopping; its mirror shows that
-            }
-            let (namespace, name) = crate::pods::desired_store::full_name(pod);
-            match mirror::step(pod, uid, self.store.mirror_of(pod).map(|m| &**m), identity) {
-                Step::Keep => {}
-                Step::Create(mirror) => {
-                    let api = api.clone();
-                    tokio::spawn(async move {
-                        if let Err(e) = api.create_mirror(&mirror).await {
-                            tracing::warn!(namespace, pod = name, error = %e, "mirror not created, will try again");
-                        }
-                    });
-                }
-                Step::Delete { uid } => delete_mirror(api.clone(), namespace, name, uid),
-            }
-        }
-        for mirror in self.store.mirrors() {
-            let (namespace, name) = crate::pods::desired_store::full_name(mirror);
-            let running = self.supervisor.runs_static(&namespace, &name);
-            if !named.contains(&(namespace.clone(), name.clone())) && !running {
-                delete_mirror(api.clone(), namespace, name, mirror.metadata.uid.clone().unwrap_or_default());
-            }
-        }
-    }
-
     /// Once every source has reported, what nobody asked for is taken down: pods deleted while no agent ran.
     fn settle_orphans(&mut self) {
         if self.orphans_settled || !self.store.complete(self.node.api.is_some()) {
@@ -406,15 +377,4 @@ impl State {
             }
         });
     }
-}
-
-fn delete_mirror(api: keelson_apiserver::Api, namespace: String, name: String, uid: String) {
-    tokio::spawn(async move {
-        match api.delete_pod(&namespace, &name, &uid).await {
-            Err(e) if !e.is_not_found() => {
-                tracing::warn!(namespace, pod = name, error = %e, "mirror not deleted, will try again");
-            }
-            _ => {}
-        }
-    });
 }
