@@ -4,6 +4,7 @@ use keelson_core::observed::ObservedPod;
 use keelson_core::pod::PodState;
 use keelson_core::status::{self, StatusInput};
 use keelson_cri::{PodHint, observe_pod};
+use tokio::time::Instant;
 
 use super::Worker;
 use super::act::PATIENCE;
@@ -15,26 +16,35 @@ impl Worker {
     /// again by the worker: nothing is decided from it.
     pub(super) async fn keep_reporting(&self) {
         let mut listening = self.inbox.listen();
-        // Earlier steps of the same plan have changed the pod. Most actions are over before anybody asks.
-        let mut behind = self.stale;
+        // Steps of this plan have changed the pod, or something else has. Mostly that is the echo of the step itself, and most
+        // steps are over before it is worth a look of its own: the worker looks when it is through.
+        let mut behind_since = self.stale.then(Instant::now);
         let mut seen: Option<(PodState, ObservedPod)> = None;
         loop {
-            let runtime = tokio::select! {
-                news = listening.next() => news == News::Runtime,
-                () = tokio::time::sleep(PATIENCE), if behind => true,
+            let look_at = behind_since.map(|since| since + PATIENCE);
+            let look = tokio::select! {
+                news = listening.next() => match news {
+                    News::Runtime => {
+                        behind_since.get_or_insert_with(Instant::now);
+                        continue;
+                    }
+                    News::Probes => false,
+                },
+                () = tokio::time::sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => true,
             };
             let (state, observed) = seen.get_or_insert_with(|| (self.state.clone(), self.observed.clone()));
-            if runtime || behind {
+            if look {
                 let hint = PodHint { namespace: &self.observed.namespace, name: &self.observed.name };
+                behind_since = None;
                 match observe_pod(&self.node.runtime, &self.uid, hint).await {
                     Ok(now) => *observed = now,
                     // The worker asks again when it is through.
                     Err(error) => {
                         tracing::debug!(%error, "the pod cannot be observed meanwhile");
+                        behind_since = Some(Instant::now());
                         continue;
                     }
                 }
-                behind = false;
                 self.take_stock(observed);
                 state.observed(observed);
                 for (id, message) in termination_messages(state, observed).await {
