@@ -15,7 +15,8 @@ pub const DEFAULT_MANIFEST_DIR: &str = "/etc/keelson/manifests";
 /// What `keelson pods` connects to when it is given nothing else.
 pub const DEFAULT_SOCKET: &str = "/run/keelson/keelson.sock";
 
-/// What the agent runs by. Complete: nothing that it needs is left for it to default.
+/// What the agent runs by. Complete: nothing that it needs is left for it to default. One field for each thing that is settled
+/// before the start; they come from different flags and are read by different parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub kubelet: KubeletConfiguration,
