@@ -11,7 +11,8 @@ use keelson_tests::pods::{pod, shell};
 use keelson_tests::suite::{Suite, folder};
 use keelson_tests::terminal::Terminal;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::ChildStdout;
 
 use super::{LIMIT, POD};
 
@@ -96,9 +97,14 @@ async fn wait_for_size(terminal: &mut Terminal, size: &str) -> Result<()> {
     terminal.wait_for("size-2", Duration::from_secs(30)).await.with_context(|| format!("size {size}"))
 }
 
+/// Says something until it has been spoken to: containerd listens to the caller before the caller hears the container, so
+/// an answer to a first word that was sent at once can be lost.
+const WAITING: &str = "(until [ -e /spoken ]; do echo waiting; sleep 0.1; done)";
+
+/// The container goes only when its last word has been heard: containerd lets go of both its outputs as soon as one ends.
 async fn attach(cluster: &Cluster, node: &Node, kubectl: &Kubectl, name: &str) -> Result<()> {
-    let mut container =
-        shell("main", "while read line; do echo heard $line; [ $line = end ] && exit 3; done");
+    let listening = "while read line; do touch /spoken; [ $line = leave ] && exit 3; echo heard $line; done";
+    let mut container = shell("main", &format!("{WAITING} & {listening}"));
     container["stdin"] = json!(true);
     let mut wanted = pod(name, node.agent.node(), json!([container]));
     wanted["spec"]["restartPolicy"] = json!("Never");
@@ -111,15 +117,27 @@ async fn attach(cluster: &Cluster, node: &Node, kubectl: &Kubectl, name: &str) -
     let (mut stdin, stdout) =
         (child.stdin.take().context("no input")?, child.stdout.take().context("no output")?);
     let mut lines = BufReader::new(stdout).lines();
+    said(&mut lines, "waiting").await?;
     for word in ["one", "two", "end"] {
         stdin.write_all(format!("{word}\n").as_bytes()).await?;
-        let heard = lines.next_line().await?.context("attach ended early")?;
-        ensure!(heard == format!("heard {word}"), "it said {heard:?}");
+        said(&mut lines, &format!("heard {word}")).await?;
     }
+    stdin.write_all(b"leave\n").await?;
     ensure!(lines.next_line().await?.is_none(), "something was said after the end");
     child.wait().await?;
     pods.wait_phase(name, "Failed", LIMIT).await?;
     pods.delete(name, LIMIT).await
+}
+
+/// Until it says this. Meanwhile it may say that it waits, and kubectl what it does.
+async fn said(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) -> Result<()> {
+    loop {
+        let line = lines.next_line().await?.with_context(|| format!("it ended before it said {wanted:?}"))?;
+        if line == wanted {
+            return Ok(());
+        }
+        ensure!(!line.contains("heard"), "it said {line:?}, not {wanted:?}");
+    }
 }
 
 async fn dying(cluster: &Cluster, node: &Node, kubectl: &Kubectl, name: &str) -> Result<()> {
@@ -173,22 +191,15 @@ async fn debug(cluster: &Cluster, kubectl: &Kubectl, guest: &str) -> Result<()> 
         "--",
         "sh",
         "-c",
-        "read word; echo guest heard $word; exec sleep 3600",
+        &format!("{WAITING} & read word; touch /spoken; echo guest heard $word; exec sleep 3600"),
     ]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let (mut stdin, stdout) =
         (child.stdin.take().context("no input")?, child.stdout.take().context("no output")?);
     let mut lines = BufReader::new(stdout).lines();
+    said(&mut lines, "waiting").await?;
     stdin.write_all(b"hello\n").await?;
-    let heard = async {
-        while let Some(line) = lines.next_line().await? {
-            if line == "guest heard hello" {
-                return Ok(());
-            }
-        }
-        anyhow::bail!("the guest did not answer")
-    };
-    heard.await?;
+    said(&mut lines, "guest heard hello").await?;
     drop(child);
     // It shares the target's processes, and stays.
     let seen = kubectl.run(&["exec", POD, "-c", guest, "--", "ps"]).await?;
