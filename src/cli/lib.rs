@@ -3,6 +3,7 @@
 mod args;
 mod config_command;
 mod image;
+mod kept;
 mod limits;
 mod logging;
 mod memory;

@@ -1,11 +1,13 @@
 //! Reports to systemd how the process is: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names.
 
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use keelson_core::node::Complaint;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) fn ready() {
@@ -52,18 +54,31 @@ pub(crate) fn watchdog_state(health: Result<(), String>, complaint: &mut Complai
 }
 
 fn notify(state: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(name.as_encoded_bytes(), state) {
+    if let Err(error) = tell(state, None) {
         tracing::warn!(%error, "cannot notify systemd");
     }
 }
 
-pub(crate) fn send(socket: &[u8], state: &str) -> io::Result<()> {
-    use std::os::unix::ffi::OsStrExt;
+/// Says something to systemd, with a descriptor if there is one to hand over; nothing where it did not start us.
+pub(crate) fn tell(state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(name) => send(name.as_encoded_bytes(), state, descriptor),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn send(socket: &[u8], state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let address = match socket.strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))?,
+        Some(name) => SocketAddrUnix::new_abstract_name(name)?,
+        None => SocketAddrUnix::new(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut attached = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        attached.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let text = [IoSlice::new(state.as_bytes())];
+    sendmsg_addr(UnixDatagram::unbound()?, &address, &text, &mut attached, SendFlags::NOSIGNAL)?;
     Ok(())
 }

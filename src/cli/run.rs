@@ -7,14 +7,19 @@ use clap::ArgMatches;
 use keelson_agent::pulse::Pulse;
 use keelson_agent::registry::Registry;
 use keelson_core::config::Settings;
+use keelson_cri::Runtime;
 use keelson_server::{healthz, local, node_api};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::kept::{self, Inherited, Keeper};
 
 /// The work of an agent is waiting; two threads keep one blocked call from stopping the rest.
 const WORKERS: usize = 2;
 
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    // Before anything else opens a file.
+    let inherited = kept::inherited();
     let settings = crate::sources::settings(matches)?;
     crate::memory::settle_allocator(2);
     crate::logging::start(settings.kubelet.logging.format, settings.kubelet.logging.verbosity);
@@ -32,13 +37,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;
-    let result = runtime.block_on(serve(settings));
+    let result = runtime.block_on(serve(settings, inherited));
     // A blocking call that hangs (a dead mount, a stuck socket) must not keep the process from ending.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+async fn serve(settings: Settings, inherited: Inherited) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // Everything that can be refused is asked for before the first pod is touched.
@@ -74,6 +79,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         crate::notify::stopping();
         stop.cancel();
     });
+    let longest = Runtime::longest_change(settings.kubelet.runtime_request_timeout.get());
     let ending = shutdown.clone();
     let hooks = keelson_agent::Hooks {
         registry,
@@ -83,6 +89,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 tokio::spawn(api.serve(node, ending));
             }
         }),
+        changes: Arc::new(Keeper::start()),
+        settled: Box::pin(kept::settle(inherited, longest)),
         ready: Box::new(|| {
             tracing::info!("ready");
             crate::notify::ready();

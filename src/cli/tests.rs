@@ -182,7 +182,7 @@ fn systemd_is_notified_on_its_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    notify::send(path.as_os_str().as_encoded_bytes(), "READY=1").unwrap();
+    notify::send(path.as_os_str().as_encoded_bytes(), "READY=1", None).unwrap();
     let mut buffer = [0; 32];
     let length = socket.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"READY=1");

@@ -16,11 +16,13 @@ pub mod stats;
 pub mod status;
 mod validate;
 
+mod answers;
 mod cache;
 mod relist;
 
+pub use answers::Answers;
 pub use error::{CriError, ErrorKind};
 pub use events::{RuntimeChange, watch};
 pub use keelson_proto::runtime::v1 as proto;
 pub use observe::{PodHint, Survey, observe_all, observe_pod, survey};
-pub use runtime::Runtime;
+pub use runtime::{ChangesWitness, Runtime};

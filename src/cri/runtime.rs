@@ -1,9 +1,10 @@
 //! The connection to the runtime, and the one way in which every call is made.
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
@@ -27,12 +28,31 @@ pub const DEFAULT_POD_LOGS: &str = "/var/log/pods";
 /// A full node's lists pass the 4 MiB that gRPC libraries allow by default.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// A client of one container runtime. Clones share the connection, which is made on first use and anew whenever it broke.
+/// Somebody who sees which changes the runtime is at, so that they can be waited for when this process is gone.
+pub trait ChangesWitness: Send + Sync {
+    /// The connection that changes are asked for on was made, for the first time or anew.
+    fn connected(&self, connection: BorrowedFd<'_>);
+    /// How many were asked for and have not been answered.
+    fn in_flight(&self, changes: u64);
+}
+
+/// For who has no use for it.
+struct NoWitness;
+
+impl ChangesWitness for NoWitness {
+    fn connected(&self, _: BorrowedFd<'_>) {}
+    fn in_flight(&self, _: u64) {}
+}
+
+/// A client of one container runtime. Clones share its connections, which are made on first use and anew whenever they broke.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
 struct Inner {
     runtime: RuntimeServiceClient<Channel>,
+    /// Sandboxes and containers are made, started, stopped and removed on a connection of their own. A runtime gives up the
+    /// work of a caller that is gone, wherever it stands; this one can be kept open by somebody else meanwhile.
+    changes: Changes,
     images: ImageServiceClient<Channel>,
     endpoint: String,
     /// How often the runtime was reached anew.
@@ -46,19 +66,42 @@ struct Inner {
 impl Runtime {
     /// Checks the endpoints (`unix:///path` or a plain absolute path) and prepares the connection. A socket that is not
     /// there yet is no error: calls fail with [`ErrorKind::Unavailable`] until it is.
+    ///
+    /// Every call has a deadline that the runtime knows; none of those that change something is allowed more than
+    /// [`Runtime::longest_change`] beyond the grace of a container that is stopped.
     pub fn connect(
         endpoint: &str,
         image_endpoint: Option<&str>,
         request_timeout: Duration,
     ) -> Result<Self, CriError> {
+        Self::connect_with(endpoint, image_endpoint, request_timeout, Arc::new(NoWitness))
+    }
+
+    /// The same, with somebody who sees what it is at.
+    pub fn connect_with(
+        endpoint: &str,
+        image_endpoint: Option<&str>,
+        request_timeout: Duration,
+        witness: Arc<dyn ChangesWitness>,
+    ) -> Result<Self, CriError> {
         let connections = Arc::new(AtomicU64::new(0));
-        let runtime = channel(endpoint, Arc::clone(&connections))?;
+        let counted = Arc::clone(&connections);
+        let runtime = channel(endpoint, move |_| {
+            counted.fetch_add(1, Ordering::AcqRel);
+        })?;
         let images = match image_endpoint {
-            Some(other) if !other.is_empty() && other != endpoint => channel(other, Arc::default())?,
+            Some(other) if !other.is_empty() && other != endpoint => channel(other, |_| ())?,
             _ => runtime.clone(),
         };
+        let seen = Arc::clone(&witness);
+        let changes = channel(endpoint, move |connection| seen.connected(connection))?;
         Ok(Self(Arc::new(Inner {
             runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(LARGEST_ANSWER),
+            changes: Changes {
+                client: RuntimeServiceClient::new(changes),
+                in_flight: Arc::default(),
+                witness,
+            },
             images: ImageServiceClient::new(images).max_decoding_message_size(LARGEST_ANSWER),
             endpoint: endpoint.to_owned(),
             connections,
@@ -73,6 +116,7 @@ impl Runtime {
     pub fn with_pod_logs(self, root: &Path) -> Self {
         Self(Arc::new(Inner {
             runtime: self.0.runtime.clone(),
+            changes: self.0.changes.clone(),
             images: self.0.images.clone(),
             endpoint: self.0.endpoint.clone(),
             connections: Arc::clone(&self.0.connections),
@@ -91,6 +135,11 @@ impl Runtime {
         self.0.request_timeout
     }
 
+    /// How long the slowest change may take, a sandbox with its network.
+    pub fn longest_change(request_timeout: Duration) -> Duration {
+        request_timeout.saturating_mul(2)
+    }
+
     pub fn pod_logs(&self) -> &Path {
         &self.0.pod_logs
     }
@@ -102,6 +151,16 @@ impl Runtime {
 
     pub(crate) fn client(&self) -> RuntimeServiceClient<Channel> {
         self.0.runtime.clone()
+    }
+
+    /// Makes a call that changes something.
+    pub(crate) async fn change<T>(
+        &self,
+        call: &Call<'_>,
+        ask: impl AsyncFnOnce(RuntimeServiceClient<Channel>) -> Result<Response<T>, Status>,
+    ) -> Result<T, CriError> {
+        let _counted = self.0.changes.begin();
+        call.answer(ask(self.0.changes.client.clone())).await
     }
 
     pub(crate) fn images(&self) -> ImageServiceClient<Channel> {
@@ -158,7 +217,40 @@ impl<'a> Call<'a> {
     }
 }
 
-fn channel(endpoint: &str, connections: Arc<AtomicU64>) -> Result<Channel, CriError> {
+#[derive(Clone)]
+struct Changes {
+    client: RuntimeServiceClient<Channel>,
+    in_flight: Arc<Mutex<u64>>,
+    witness: Arc<dyn ChangesWitness>,
+}
+
+impl Changes {
+    fn begin(&self) -> InFlight<'_> {
+        self.count(|n| n + 1);
+        InFlight(self)
+    }
+
+    /// The witness hears the numbers in their order.
+    fn count(&self, next: impl FnOnce(u64) -> u64) {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_flight = next(*in_flight);
+        self.witness.in_flight(*in_flight);
+    }
+}
+
+/// A change that was asked for, until it is answered or given up.
+struct InFlight<'a>(&'a Changes);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.count(|n| n.saturating_sub(1));
+    }
+}
+
+fn channel(
+    endpoint: &str,
+    on_connect: impl Fn(BorrowedFd<'_>) + Send + Sync + 'static,
+) -> Result<Channel, CriError> {
     let refuse = |message: String| CriError {
         operation: "connect to",
         object: endpoint.to_owned(),
@@ -170,12 +262,12 @@ fn channel(endpoint: &str, connections: Arc<AtomicU64>) -> Result<Channel, CriEr
     if !path.starts_with('/') {
         return Err(refuse("a runtime endpoint must be unix:///PATH with an absolute path".into()));
     }
-    let to = PathBuf::from(path);
+    let (to, on_connect) = (PathBuf::from(path), Arc::new(on_connect));
     let connector = service_fn(move |_| {
-        let (to, connections) = (to.clone(), Arc::clone(&connections));
+        let (to, on_connect) = (to.clone(), Arc::clone(&on_connect));
         async move {
             let stream = UnixStream::connect(to).await?;
-            connections.fetch_add(1, Ordering::AcqRel);
+            on_connect(stream.as_fd());
             Ok::<_, std::io::Error>(TokioIo::new(stream))
         }
     });

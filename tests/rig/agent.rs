@@ -1,9 +1,8 @@
 //! The agent under test: a node with directories, ports and cgroups of its own.
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use crate::certs::Pair;
 use crate::process::{Daemon, output};
 use crate::suite::folder;
+use crate::supervisor::Supervisor;
 use crate::wait::{free_port, until};
 use crate::{built, cgroups, isolation};
 
@@ -36,7 +36,7 @@ pub struct Agent {
     options: Options,
     dir: PathBuf,
     program: PathBuf,
-    notify: UnixDatagram,
+    supervisor: Supervisor,
     daemon: Option<Daemon>,
     /// How often it was started; each start has its own log.
     starts: u32,
@@ -60,12 +60,9 @@ impl Agent {
     /// The same for another program that takes the kubelet's flags and configuration.
     pub async fn start_program(program: &Path, dir: &Path, options: Options) -> Result<Self> {
         let dir = folder(dir, &options.node)?;
-        let notify_path = dir.join("notify.sock");
-        let _ = fs::remove_file(&notify_path);
-        let notify = UnixDatagram::bind(&notify_path).context("cannot bind the notification socket")?;
-        notify.set_nonblocking(true)?;
+        let supervisor = Supervisor::listen(&dir.join("notify.sock"))?;
         let mut agent =
-            Self { options, dir, program: program.into(), notify, daemon: None, starts: 0, memory: None };
+            Self { options, dir, program: program.into(), supervisor, daemon: None, starts: 0, memory: None };
         agent.prepare()?;
         agent.launch()?;
         agent.wait_ready().await?;
@@ -143,21 +140,21 @@ impl Agent {
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the agent runs already");
         self.starts += 1;
-        self.drain_notifications();
-        let mut command = Command::new(&self.program);
+        let mut command = self.supervisor.command(&self.program)?;
         command
             .arg(format!("--config={}", self.dir.join("config.yaml").display()))
             .arg(format!("--root-dir={}", self.root_dir().display()))
             .arg(format!("--hostname-override={}", self.options.node))
-            .args(&self.options.flags)
-            .env("NOTIFY_SOCKET", self.dir.join("notify.sock"));
+            .args(&self.options.flags);
         if !self.options.flags.iter().any(|flag| flag.starts_with("--node-ip=")) {
             command.arg(format!("--node-ip={}", isolation::NODE_IP));
         }
         if let Some(kubeconfig) = &self.options.kubeconfig {
             command.arg(format!("--kubeconfig={}", kubeconfig.display()));
         }
-        let daemon = self.daemon.insert(Daemon::spawn("the agent", command, &self.log_file())?);
+        let daemon = Daemon::spawn("the agent", command, &self.log_file());
+        self.supervisor.spawned()?;
+        let daemon = self.daemon.insert(daemon?);
         match self.memory {
             Some(bytes) => {
                 let name = format!("{}/limited-{}", isolation::cgroup_name(), self.options.node);
@@ -179,13 +176,7 @@ impl Agent {
             if let Some(daemon) = &mut self.daemon {
                 daemon.check_alive()?;
             }
-            let mut message = [0u8; 1024];
-            match self.notify.recv(&mut message) {
-                Ok(n) if String::from_utf8_lossy(&message[..n]).lines().any(|l| l == "READY=1") => {
-                    Ok(Some(()))
-                }
-                _ => Ok(None),
-            }
+            Ok(self.supervisor.is_ready()?.then_some(()))
         })
         .await
     }
@@ -220,11 +211,6 @@ impl Agent {
 
     pub fn remove_manifest(&self, file: &str) -> Result<()> {
         fs::remove_file(self.manifests().join(file)).with_context(|| format!("cannot remove manifest {file}"))
-    }
-
-    fn drain_notifications(&self) {
-        let mut message = [0u8; 1024];
-        while self.notify.recv(&mut message).is_ok() {}
     }
 
     fn prepare(&self) -> Result<()> {

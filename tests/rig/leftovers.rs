@@ -67,27 +67,17 @@ fn pod_cgroups(root: &str) -> Vec<String> {
     cgroups::below(root).into_iter().filter(is_pod).collect()
 }
 
-/// The runtime's shims that still hold processes, recognised by the socket they report to.
-///
-/// An empty one does not count: containerd forgets a shim that it was just starting when the caller goes away, and no
-/// agent can do anything about that.
+/// The runtime's shims, recognised by the socket they report to: also those without a process in them, which containerd
+/// has lost when a caller went away while they were started.
 pub fn shims_of(socket: &Path) -> Vec<u32> {
     let mark = socket.display().to_string();
-    let processes: Vec<u32> =
-        entries(Path::new("/proc")).into_iter().filter_map(|n| n.parse().ok()).collect();
-    let parents: Vec<u32> = processes.iter().filter_map(|pid| parent_of(*pid)).collect();
+    let processes = entries(Path::new("/proc")).into_iter().filter_map(|n| n.parse().ok());
     let is_shim = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
         line.contains("containerd-shim") && line.contains(&mark)
     };
-    processes.into_iter().filter(|pid| is_shim(pid) && parents.contains(pid)).collect()
-}
-
-fn parent_of(process: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; the state and the parent follow it.
-    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    processes.filter(is_shim).collect()
 }
 
 fn short(id: &str) -> &str {

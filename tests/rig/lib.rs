@@ -34,5 +34,6 @@ pub mod runtime;
 pub mod schedule;
 pub mod snapshot;
 pub mod suite;
+pub mod supervisor;
 pub mod terminal;
 pub mod wait;
