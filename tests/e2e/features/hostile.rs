@@ -22,7 +22,7 @@ const FILES: u64 = 100_000;
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     let case = "no pod makes the agent hold more than 32 MiB";
-    suite.case(case, LIMIT * 4, small_agent(cluster, node)).await;
+    suite.case(case, LIMIT * 8, small_agent(cluster, node)).await;
     node.agent.limit_memory(None);
     cluster.reset(suite, node).await;
 }
@@ -143,15 +143,15 @@ async fn many_files(cluster: &Cluster, node: &Node) -> Result<()> {
     files["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     let pods = cluster.pods();
     pods.create(files).await?;
-    pods.wait_ready("files", LIMIT * 2).await?;
-    until("all of them are counted", LIMIT * 2, async || {
+    pods.wait_ready("files", LIMIT * 4).await?;
+    until("all of them are counted", LIMIT * 4, async || {
         let stats = pod_stats(cluster, node, "files").await?;
         let volumes = stats["volume"].as_array().cloned().unwrap_or_default();
         let data = volumes.iter().find(|v| v["name"] == "data").context("the volume is not measured")?;
         Ok(data["inodesUsed"].as_u64().filter(|n| *n > FILES))
     })
     .await?;
-    pods.delete("files", LIMIT * 2).await
+    pods.delete("files", LIMIT * 4).await
 }
 
 async fn pod_stats(cluster: &Cluster, node: &Node, name: &str) -> Result<Value> {

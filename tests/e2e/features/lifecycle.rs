@@ -9,7 +9,7 @@ use keelson_tests::wait::until_true;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{LIMIT, exec};
+use super::{LIMIT, exec, exec_to_end};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     let case = "all preStop hooks run at once, and a sidecar is signalled last";
@@ -112,7 +112,7 @@ async fn restart_all(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.create(all).await?;
     let before = pods.wait_ready("all", LIMIT).await?;
     ensure!(condition(&before, "AllContainersRestarting").as_deref() == Some("False"));
-    exec(node, "all", "asker", "touch /tmp/ask").await?;
+    exec_to_end(node, "all", "asker", "touch /tmp/ask").await?;
     let after = pods.wait("all", "all run again, or it has ended", LIMIT, |p| {
         let again = ["init", "other", "asker"].iter().all(|name| restarts(p, name) == Some(1));
         (again && is_ready(p)) || matches!(phase(p).as_str(), "Succeeded" | "Failed")

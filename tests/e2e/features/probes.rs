@@ -9,7 +9,7 @@ use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use serde_json::{Value, json};
 
-use super::{LIMIT, exec};
+use super::{LIMIT, exec, exec_to_end};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("readiness by http, exec and tcp comes and goes", LIMIT * 2, readiness(cluster, node)).await;
@@ -79,7 +79,7 @@ async fn liveness(cluster: &Cluster, node: &Node) -> Result<()> {
     let pods = cluster.pods();
     pods.create(pod("liveness", node.agent.node(), json!([container, sleeper("side")]))).await?;
     pods.wait_ready("liveness", LIMIT).await?;
-    exec(node, "liveness", "main", "rm /tmp/alive").await?;
+    exec_to_end(node, "liveness", "main", "rm /tmp/alive").await?;
     let back =
         pods.wait("liveness", "restarted once", LIMIT, |p| is_ready(p) && restarts(p, "main") == 1).await?;
     ensure!(restarts(&back, "side") == 0);
@@ -185,7 +185,7 @@ async fn draining(cluster: &Cluster, node: &Node) -> Result<()> {
     let events = pods.events_about("draining").await?;
     let liveness = events.iter().filter_map(|e| e.message.as_ref()).find(|m| m.starts_with("Liveness"));
     ensure!(liveness.is_none(), "liveness was probed: {liveness:?}");
-    exec(node, "draining", "main", "touch /tmp/end").await?;
+    exec_to_end(node, "draining", "main", "touch /tmp/end").await?;
     wait_gone(&pods.api, "draining", None, LIMIT).await
 }
 

@@ -12,7 +12,7 @@ use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use serde_json::json;
 
-use super::{LIMIT, exec};
+use super::{LIMIT, exec_to_end};
 
 pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite
@@ -79,7 +79,7 @@ async fn ended_by_the_agent(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.create(by_image).await?;
     pods.wait_ready("by-probe", LIMIT).await?;
     pods.wait_ready("by-image", LIMIT).await?;
-    exec(node, "by-probe", "main", "rm /tmp/alive").await?;
+    exec_to_end(node, "by-probe", "main", "rm /tmp/alive").await?;
     cluster.kubectl.run(&["set", "image", "pod/by-image", &format!("main={BUSYBOX_NEXT}")]).await?;
     for name in ["by-probe", "by-image"] {
         let again = pods.wait(name, "it runs again, or has ended", LIMIT, |p| {
@@ -117,7 +117,7 @@ async fn stuck_in_init(cluster: &Cluster, node: &Node) -> Result<()> {
         })
     });
     lost.await?;
-    exec(node, "stuck", "init", "touch /tmp/go").await?;
+    exec_to_end(node, "stuck", "init", "touch /tmp/go").await?;
     let ready = pods.wait_ready("stuck", LIMIT).await?;
     let inits = ready.status.and_then(|s| s.init_container_statuses).unwrap_or_default();
     ensure!(inits[0].restart_count == 0, "the init container was ended for its new image");
