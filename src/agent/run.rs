@@ -12,7 +12,7 @@ use keelson_apiserver::{
 use keelson_core::config::{CgroupDriver, Enforcement, Settings};
 use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
 use keelson_core::resources::{HostRefusal, cpu_shares, page_limits};
-use keelson_cri::{ChangesWitness, CriError, Runtime};
+use keelson_cri::{CallTracker, CriError, Runtime};
 use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
 use keelson_host::logs::{LogDirs, LogWatch};
@@ -42,10 +42,10 @@ pub struct Hooks {
     pub pulse: Pulse,
     /// Called once, when the parts are there that the node's API is made of, before the first pod is touched.
     pub built: Box<dyn FnOnce(NodeHandle) + Send>,
-    /// Sees what changes the runtime is at.
-    pub changes: Arc<dyn ChangesWitness>,
-    /// Ends when the runtime has done what an agent before this one had asked for; no pod is touched until then.
-    pub settled: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Is told about the mutating calls to the runtime.
+    pub runtime_calls: Arc<dyn CallTracker>,
+    /// Ends when the calls of the agent before this one have; no pod is touched until then.
+    pub inherited_calls: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Called once, when everything that can be started has been.
     pub ready: Box<dyn FnOnce() + Send>,
     pub shutdown: CancellationToken,
@@ -79,7 +79,7 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
         &settings.container_runtime_endpoint,
         Some(settings.image_service_endpoint.as_str()).filter(|e| !e.is_empty()),
         settings.kubelet.runtime_request_timeout.get(),
-        hooks.changes,
+        hooks.runtime_calls,
     )?
     .with_pod_logs(&settings.paths.pod_logs_dir);
     let cgroups = Arc::new(open_cgroups(&settings, &runtime).await?);
@@ -132,7 +132,7 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     };
     tasks.spawn(named("pod loop", async move {
         // Pods are judged by what the node has, so that has to be known first. It takes no apiserver and no runtime.
-        tokio::join!(pod_loop.node.state.known(), hooks.settled);
+        tokio::join!(pod_loop.node.state.known(), hooks.inherited_calls);
         pod_loop.run().await;
     }));
     if let Some(api) = &node.api {

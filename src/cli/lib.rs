@@ -2,8 +2,8 @@
 
 mod args;
 mod config_command;
+mod fd_store;
 mod image;
-mod kept;
 mod limits;
 mod logging;
 mod memory;

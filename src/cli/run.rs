@@ -12,14 +12,14 @@ use keelson_server::{healthz, local, node_api};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::kept::{self, Inherited, Keeper};
+use crate::fd_store::{self, FdStore, Inherited};
 
 /// The work of an agent is waiting; two threads keep one blocked call from stopping the rest.
 const WORKERS: usize = 2;
 
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     // Before anything else opens a file.
-    let inherited = kept::inherited();
+    let inherited = fd_store::inherited();
     let settings = crate::sources::settings(matches)?;
     crate::memory::settle_allocator(2);
     crate::logging::start(settings.kubelet.logging.format, settings.kubelet.logging.verbosity);
@@ -79,7 +79,7 @@ async fn serve(settings: Settings, inherited: Inherited) -> anyhow::Result<()> {
         crate::notify::stopping();
         stop.cancel();
     });
-    let longest = Runtime::longest_change(settings.kubelet.runtime_request_timeout.get());
+    let longest = Runtime::longest_mutating_call(settings.kubelet.runtime_request_timeout.get());
     let ending = shutdown.clone();
     let hooks = keelson_agent::Hooks {
         registry,
@@ -89,8 +89,8 @@ async fn serve(settings: Settings, inherited: Inherited) -> anyhow::Result<()> {
                 tokio::spawn(api.serve(node, ending));
             }
         }),
-        changes: Arc::new(Keeper::start()),
-        settled: Box::pin(kept::settle(inherited, longest)),
+        runtime_calls: Arc::new(FdStore::open()),
+        inherited_calls: Box::pin(fd_store::let_calls_finish(inherited, longest)),
         ready: Box::new(|| {
             tracing::info!("ready");
             crate::notify::ready();

@@ -48,14 +48,14 @@ impl Runtime {
             config: Some(config),
             sandbox_config: Some(sandbox_config.clone()),
         });
-        let answer = self.change(&call, async |mut client| client.create_container(request).await).await?;
+        let answer = self.mutate(&call, async |mut client| client.create_container(request).await).await?;
         ContainerId::try_from(answer.container_id).map_err(|bad| call.bad_answer(bad.to_string()))
     }
 
     pub async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
         let call = self.on("start container", id.as_str());
         let request = call.request(StartContainerRequest { container_id: id.as_str().into() });
-        self.change(&call, async |mut client| client.start_container(request).await).await.map(drop)
+        self.mutate(&call, async |mut client| client.start_container(request).await).await.map(drop)
     }
 
     /// Sends the stop signal and, after the grace, SIGKILL. The deadline is the grace and the usual one together. A
@@ -67,14 +67,14 @@ impl Runtime {
             Call { operation: "stop container", object: id.as_str(), limit: grace + self.request_timeout() };
         let request =
             call.request(StopContainerRequest { container_id: id.as_str().into(), timeout: seconds });
-        gone_is_fine(self.change(&call, async |mut client| client.stop_container(request).await).await)
+        gone_is_fine(self.mutate(&call, async |mut client| client.stop_container(request).await).await)
     }
 
     /// A container that is gone is a success.
     pub async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
         let call = self.on("remove container", id.as_str());
         let request = call.request(RemoveContainerRequest { container_id: id.as_str().into() });
-        gone_is_fine(self.change(&call, async |mut client| client.remove_container(request).await).await)
+        gone_is_fine(self.mutate(&call, async |mut client| client.remove_container(request).await).await)
     }
 
     pub async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus, CriError> {

@@ -16,13 +16,13 @@ pub mod stats;
 pub mod status;
 mod validate;
 
-mod answers;
 mod cache;
 mod relist;
+mod response_counter;
 
-pub use answers::Answers;
 pub use error::{CriError, ErrorKind};
 pub use events::{RuntimeChange, watch};
 pub use keelson_proto::runtime::v1 as proto;
 pub use observe::{PodHint, Survey, observe_all, observe_pod, survey};
-pub use runtime::{ChangesWitness, Runtime};
+pub use response_counter::ResponseCounter;
+pub use runtime::{CallTracker, Runtime};

@@ -28,18 +28,19 @@ pub const DEFAULT_POD_LOGS: &str = "/var/log/pods";
 /// A full node's lists pass the 4 MiB that gRPC libraries allow by default.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// Somebody who sees which changes the runtime is at, so that they can be waited for when this process is gone.
-pub trait ChangesWitness: Send + Sync {
-    /// The connection that changes are asked for on was made, for the first time or anew.
+/// Is told about the mutating calls (sandboxes and containers: create, start, stop, remove), so that they can be waited for
+/// when this process is gone.
+pub trait CallTracker: Send + Sync {
+    /// The connection of mutating calls was made, for the first time or anew.
     fn connected(&self, connection: BorrowedFd<'_>);
-    /// How many were asked for and have not been answered.
-    fn in_flight(&self, changes: u64);
+    /// How many calls have no response yet.
+    fn in_flight(&self, calls: u64);
 }
 
-/// For who has no use for it.
-struct NoWitness;
+/// Tracks nothing.
+struct Untracked;
 
-impl ChangesWitness for NoWitness {
+impl CallTracker for Untracked {
     fn connected(&self, _: BorrowedFd<'_>) {}
     fn in_flight(&self, _: u64) {}
 }
@@ -50,9 +51,9 @@ pub struct Runtime(Arc<Inner>);
 
 struct Inner {
     runtime: RuntimeServiceClient<Channel>,
-    /// Sandboxes and containers are made, started, stopped and removed on a connection of their own. A runtime gives up the
-    /// work of a caller that is gone, wherever it stands; this one can be kept open by somebody else meanwhile.
-    changes: Changes,
+    /// On a connection of their own: a runtime cancels the calls of a client that is gone, wherever they stand, and this
+    /// connection can be held open by somebody else meanwhile.
+    mutating: MutatingCalls,
     images: ImageServiceClient<Channel>,
     endpoint: String,
     /// How often the runtime was reached anew.
@@ -67,22 +68,22 @@ impl Runtime {
     /// Checks the endpoints (`unix:///path` or a plain absolute path) and prepares the connection. A socket that is not
     /// there yet is no error: calls fail with [`ErrorKind::Unavailable`] until it is.
     ///
-    /// Every call has a deadline that the runtime knows; none of those that change something is allowed more than
-    /// [`Runtime::longest_change`] beyond the grace of a container that is stopped.
+    /// Every call has a deadline that the runtime knows; that of a mutating call is at most
+    /// [`Runtime::longest_mutating_call`], beyond the grace of a container that is stopped.
     pub fn connect(
         endpoint: &str,
         image_endpoint: Option<&str>,
         request_timeout: Duration,
     ) -> Result<Self, CriError> {
-        Self::connect_with(endpoint, image_endpoint, request_timeout, Arc::new(NoWitness))
+        Self::connect_with(endpoint, image_endpoint, request_timeout, Arc::new(Untracked))
     }
 
-    /// The same, with somebody who sees what it is at.
+    /// The same, with a tracker of mutating calls.
     pub fn connect_with(
         endpoint: &str,
         image_endpoint: Option<&str>,
         request_timeout: Duration,
-        witness: Arc<dyn ChangesWitness>,
+        tracker: Arc<dyn CallTracker>,
     ) -> Result<Self, CriError> {
         let connections = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&connections);
@@ -93,14 +94,14 @@ impl Runtime {
             Some(other) if !other.is_empty() && other != endpoint => channel(other, |_| ())?,
             _ => runtime.clone(),
         };
-        let seen = Arc::clone(&witness);
-        let changes = channel(endpoint, move |connection| seen.connected(connection))?;
+        let told = Arc::clone(&tracker);
+        let mutating = channel(endpoint, move |connection| told.connected(connection))?;
         Ok(Self(Arc::new(Inner {
             runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(LARGEST_ANSWER),
-            changes: Changes {
-                client: RuntimeServiceClient::new(changes),
+            mutating: MutatingCalls {
+                client: RuntimeServiceClient::new(mutating),
                 in_flight: Arc::default(),
-                witness,
+                tracker,
             },
             images: ImageServiceClient::new(images).max_decoding_message_size(LARGEST_ANSWER),
             endpoint: endpoint.to_owned(),
@@ -116,7 +117,7 @@ impl Runtime {
     pub fn with_pod_logs(self, root: &Path) -> Self {
         Self(Arc::new(Inner {
             runtime: self.0.runtime.clone(),
-            changes: self.0.changes.clone(),
+            mutating: self.0.mutating.clone(),
             images: self.0.images.clone(),
             endpoint: self.0.endpoint.clone(),
             connections: Arc::clone(&self.0.connections),
@@ -135,8 +136,8 @@ impl Runtime {
         self.0.request_timeout
     }
 
-    /// How long the slowest change may take, a sandbox with its network.
-    pub fn longest_change(request_timeout: Duration) -> Duration {
+    /// How long the slowest mutating call may take, that for a sandbox with its network.
+    pub fn longest_mutating_call(request_timeout: Duration) -> Duration {
         request_timeout.saturating_mul(2)
     }
 
@@ -153,14 +154,14 @@ impl Runtime {
         self.0.runtime.clone()
     }
 
-    /// Makes a call that changes something.
-    pub(crate) async fn change<T>(
+    /// Makes a call that changes something, on the connection of those.
+    pub(crate) async fn mutate<T>(
         &self,
         call: &Call<'_>,
         ask: impl AsyncFnOnce(RuntimeServiceClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, CriError> {
-        let _counted = self.0.changes.begin();
-        call.answer(ask(self.0.changes.client.clone())).await
+        let _counted = self.0.mutating.begin();
+        call.answer(ask(self.0.mutating.client.clone())).await
     }
 
     pub(crate) fn images(&self) -> ImageServiceClient<Channel> {
@@ -218,28 +219,28 @@ impl<'a> Call<'a> {
 }
 
 #[derive(Clone)]
-struct Changes {
+struct MutatingCalls {
     client: RuntimeServiceClient<Channel>,
     in_flight: Arc<Mutex<u64>>,
-    witness: Arc<dyn ChangesWitness>,
+    tracker: Arc<dyn CallTracker>,
 }
 
-impl Changes {
+impl MutatingCalls {
     fn begin(&self) -> InFlight<'_> {
         self.count(|n| n + 1);
         InFlight(self)
     }
 
-    /// The witness hears the numbers in their order.
+    /// Under the lock, so that the tracker is told the numbers in their order.
     fn count(&self, next: impl FnOnce(u64) -> u64) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         *in_flight = next(*in_flight);
-        self.witness.in_flight(*in_flight);
+        self.tracker.in_flight(*in_flight);
     }
 }
 
-/// A change that was asked for, until it is answered or given up.
-struct InFlight<'a>(&'a Changes);
+/// A call from its request to its response, or until it is given up.
+struct InFlight<'a>(&'a MutatingCalls);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {

@@ -21,11 +21,11 @@ impl Runtime {
         let call = Call {
             operation: "run sandbox of pod",
             object: &object,
-            limit: Self::longest_change(self.request_timeout()),
+            limit: Self::longest_mutating_call(self.request_timeout()),
         };
         let request =
             call.request(RunPodSandboxRequest { config: Some(config), runtime_handler: handler.into() });
-        let answer = self.change(&call, async |mut client| client.run_pod_sandbox(request).await).await?;
+        let answer = self.mutate(&call, async |mut client| client.run_pod_sandbox(request).await).await?;
         SandboxId::try_from(answer.pod_sandbox_id).map_err(|bad| call.bad_answer(bad.to_string()))
     }
 
@@ -33,14 +33,14 @@ impl Runtime {
     pub async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let call = self.on("stop sandbox", id.as_str());
         let request = call.request(StopPodSandboxRequest { pod_sandbox_id: id.as_str().into() });
-        gone_is_fine(self.change(&call, async |mut client| client.stop_pod_sandbox(request).await).await)
+        gone_is_fine(self.mutate(&call, async |mut client| client.stop_pod_sandbox(request).await).await)
     }
 
     /// Removes the sandbox and whatever is left in it. One that is gone is a success.
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let call = self.on("remove sandbox", id.as_str());
         let request = call.request(RemovePodSandboxRequest { pod_sandbox_id: id.as_str().into() });
-        gone_is_fine(self.change(&call, async |mut client| client.remove_pod_sandbox(request).await).await)
+        gone_is_fine(self.mutate(&call, async |mut client| client.remove_pod_sandbox(request).await).await)
     }
 
     pub async fn sandbox_status(&self, id: &SandboxId) -> Result<PodSandboxStatusResponse, CriError> {

@@ -1,4 +1,6 @@
-//! Counts the answers in what a runtime sends on a connection whose other end, and with it what was asked, is gone.
+//! Counts the responses in what a runtime sends on a connection whose client, and with it what was asked, is gone.
+//!
+//! By hand, because no HTTP/2 library takes up a connection in its middle, and h2 keeps its frames to itself.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +14,16 @@ const END_OF_STREAM: u8 = 1;
 
 /// What was seen of a connection so far. It is read from between two frames on, as they are sent whole.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ResponseCounter {
     head: Vec<u8>,
     /// Bytes of the frame's body that are still to come.
     body: usize,
     ended: BTreeSet<u32>,
 }
 
-impl Answers {
-    /// Takes what came next and returns how many calls have been answered in all; None for bytes that are no frames.
-    pub fn take(&mut self, mut bytes: &[u8]) -> Option<usize> {
+impl ResponseCounter {
+    /// Reads what came next and returns how many calls have ended in all; None for bytes that are no frames.
+    pub fn read(&mut self, mut bytes: &[u8]) -> Option<usize> {
         loop {
             let skipped = self.body.min(bytes.len());
             self.body -= skipped;
@@ -56,10 +58,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_a_stream_that_ended_however_the_bytes_are_cut() {
+    fn a_response_is_a_stream_that_ended_however_the_bytes_are_cut() {
         let sent = [
             frame(4, 0, 0, &[0; 6]),        // SETTINGS
-            frame(1, 4, 1, b"status"),      // the head of an answer
+            frame(1, 4, 1, b"status"),      // the head of a response
             frame(0, 0, 1, &[9; 40]),       // its body
             frame(8, 0, 0, &[0, 0, 0, 40]), // WINDOW_UPDATE
             frame(1, 5, 1, b"trailers"),
@@ -69,14 +71,14 @@ mod tests {
         ]
         .concat();
         for size in [1, 2, 5, 9, 13, sent.len()] {
-            let mut answers = Answers::default();
-            let counts: Vec<_> = sent.chunks(size).map(|chunk| answers.take(chunk)).collect();
+            let mut counter = ResponseCounter::default();
+            let counts: Vec<_> = sent.chunks(size).map(|chunk| counter.read(chunk)).collect();
             assert_eq!(counts.last(), Some(&Some(3)), "in pieces of {size}: {counts:?}");
         }
     }
 
     #[test]
     fn what_is_no_frame_is_not_counted() {
-        assert_eq!(Answers::default().take(b"HTTP/1.1 400 Bad Request\r\n"), None);
+        assert_eq!(ResponseCounter::default().read(b"HTTP/1.1 400 Bad Request\r\n"), None);
     }
 }

@@ -1,8 +1,8 @@
-//! What the runtime is at when this process ends, kept by systemd for the next one: sd_notify(3) with FDSTORE=1, and
-//! sd_listen_fds(3).
+//! The calls that are in flight to the runtime when this process ends, kept in systemd's file descriptor store for the next one:
+//! sd_notify(3) with FDSTORE=1, and sd_listen_fds(3).
 //!
-//! A runtime gives up what it does for a caller that is gone, wherever it stands: containerd then loses the process that it was
-//! about to start for a sandbox, some 15 MiB for good. While somebody holds the caller's end open it finishes. The next agent
+//! A runtime cancels the calls of a client that is gone, wherever they stand: containerd then loses the shim that it was about
+//! to start for a sandbox, some 15 MiB for good. While somebody holds the client's end open the calls finish. The next agent
 //! waits for that, and finds sandboxes and containers that are whole.
 
 use std::collections::BTreeMap;
@@ -12,66 +12,74 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use keelson_cri::{Answers, ChangesWitness};
+use jiff::Timestamp;
+use keelson_cri::{CallTracker, ResponseCounter};
 use tokio::io::{AsyncReadExt, copy, sink};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 
-/// The names of what is kept; that of the process follows, since several may have ended one after the other.
-const CONNECTION: &str = "runtime-";
-const CHANGES: &str = "changes-";
+/// The names of what is stored; when the process was started follows, since several may have ended one after the other, in
+/// a container all with the same process id.
+const CONNECTION: &str = "cri-connection-";
+const CALLS: &str = "cri-calls-";
 /// Where descriptors that were handed over begin.
 const FIRST: i32 = 3;
-/// More than the unit allows to be kept.
+/// More than the unit allows to be stored.
 const MOST: i32 = 64;
 /// A sandbox can take minutes where the network does. Pods that are well do not wait for that one: its name is taken until
 /// it is done, and so it is not made twice.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// The last agent may have read an answer and not counted it any more.
+/// The last agent may have read a response and not counted it any more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(3);
 
-/// Keeps the number of changes that the runtime is at where it can be read when this process is gone.
-pub(crate) struct Keeper(Option<File>);
+/// Stores the connection of mutating calls, and in shared memory how many of them are in flight.
+pub(crate) struct FdStore(Option<Stored>);
 
-impl Keeper {
+struct Stored {
+    /// Tells this process from others whose descriptors are in the store.
+    process: String,
+    calls: File,
+}
+
+impl FdStore {
     /// One that does nothing where there is no systemd.
-    pub fn start() -> Self {
+    pub fn open() -> Self {
         if std::env::var_os("NOTIFY_SOCKET").is_none() {
             return Self(None);
         }
-        let kept = rustix::fs::memfd_create("keelson-changes", rustix::fs::MemfdFlags::CLOEXEC)
+        let process = Timestamp::now().as_nanosecond().to_string();
+        let stored = rustix::fs::memfd_create("keelson-cri-calls", rustix::fs::MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)
-            .and_then(|memory| keep(CHANGES, memory.as_fd()).map(|()| File::from(memory)));
-        Self(kept.inspect_err(complain).ok())
+            .and_then(|memory| store(CALLS, &process, memory.as_fd()).map(|()| File::from(memory)));
+        Self(stored.inspect_err(complain).ok().map(|calls| Stored { process, calls }))
     }
 }
 
-impl ChangesWitness for Keeper {
+impl CallTracker for FdStore {
     fn connected(&self, connection: BorrowedFd<'_>) {
-        if self.0.is_some() {
-            // systemd lets go of it when it ends.
-            let _ = keep(CONNECTION, connection).inspect_err(complain);
+        if let Some(stored) = &self.0 {
+            // systemd drops it when the connection ends.
+            let _ = store(CONNECTION, &stored.process, connection).inspect_err(complain);
         }
     }
 
-    fn in_flight(&self, changes: u64) {
-        if let Some(memory) = &self.0 {
+    fn in_flight(&self, calls: u64) {
+        if let Some(stored) = &self.0 {
             // Memory of our own; should it fail, the next agent waits for more or less than it has to.
-            let _ = memory.write_all_at(&changes.to_le_bytes(), 0);
+            let _ = stored.calls.write_all_at(&calls.to_le_bytes(), 0);
         }
     }
 }
 
-fn keep(name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let state = format!("FDSTORE=1\nFDNAME={name}{}", std::process::id());
-    crate::notify::tell(&state, Some(descriptor))
+fn store(name: &str, process: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    crate::notify::tell(&format!("FDSTORE=1\nFDNAME={name}{process}"), Some(descriptor))
 }
 
 fn complain(error: &io::Error) {
-    tracing::warn!(%error, "systemd cannot keep what the runtime is at over a restart");
+    tracing::warn!(%error, "systemd does not store the connection to the runtime; a kill may leave lost shims");
 }
 
-/// What was kept from agents before this one, with its names.
+/// What agents before this one have left in the store, with its names.
 pub(crate) struct Inherited(Vec<(String, OwnedFd)>);
 
 /// To be called once, before anything else opens a file.
@@ -84,7 +92,7 @@ pub(crate) fn inherited() -> Inherited {
         variable("LISTEN_FDNAMES").as_deref(),
         std::process::id(),
     );
-    let mut kept = vec![];
+    let mut inherited = vec![];
     for (number, name) in handed {
         // SAFETY: only looked at, and a number that is not open is an error here.
         let open =
@@ -94,9 +102,9 @@ pub(crate) fn inherited() -> Inherited {
         }
         // SAFETY: it is open, was handed to this process for its own, and nothing else has taken it: this runs once, first.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-        kept.push((name, descriptor));
+        inherited.push((name, descriptor));
     }
-    Inherited(kept)
+    Inherited(inherited)
 }
 
 /// Which descriptors were handed to the process `id`, with their names.
@@ -111,17 +119,17 @@ fn handed_over(to: Option<&str>, count: Option<&str>, names: Option<&str>, id: u
 /// What one earlier agent has left.
 #[derive(Default)]
 struct Left {
-    changes: Option<File>,
+    calls: Option<File>,
     connections: Vec<UnixStream>,
 }
 
-/// Returns when the runtime has done what earlier agents had asked for, or does not seem to. A connection on which something
-/// may be under way stays open for as long as that can last.
-pub(crate) async fn settle(inherited: Inherited, longest: Duration) {
+/// Returns when the calls of earlier agents have ended, or do not seem to. A connection with a call that may be in flight stays
+/// open for as long as that can last.
+pub(crate) async fn let_calls_finish(inherited: Inherited, longest: Duration) {
     let mut left: BTreeMap<String, Left> = BTreeMap::new();
     for (name, descriptor) in inherited.0 {
-        if let Some(process) = name.strip_prefix(CHANGES) {
-            left.entry(process.to_owned()).or_default().changes = Some(File::from(descriptor));
+        if let Some(process) = name.strip_prefix(CALLS) {
+            left.entry(process.to_owned()).or_default().calls = Some(File::from(descriptor));
         } else if let Some(process) = name.strip_prefix(CONNECTION)
             && let Ok(connection) = stream(descriptor)
         {
@@ -129,44 +137,41 @@ pub(crate) async fn settle(inherited: Inherited, longest: Duration) {
         }
     }
     let deadline = Instant::now() + LONGEST_WAIT;
-    for (process, Left { changes, connections }) in left {
-        let in_flight = changes.as_ref().and_then(|memory| number(memory).ok()).unwrap_or(0);
+    for (process, Left { calls, connections }) in left {
+        let in_flight = calls.as_ref().and_then(|memory| number(memory).ok()).unwrap_or(0);
         if in_flight > 0 && !connections.is_empty() {
             tracing::info!(
-                changes = in_flight,
-                "the runtime is let finish what the last agent had asked for"
+                calls = in_flight,
+                "waiting for calls to the runtime that the last agent had begun"
             );
         }
         for mut connection in connections {
-            let done = match &changes {
-                Some(changes) => answered(&mut connection, changes, deadline).await,
+            let done = match &calls {
+                Some(calls) => all_ended(&mut connection, calls, deadline).await,
                 None => false,
             };
             let open_for = if done { Duration::ZERO } else { longest };
             tokio::spawn(close_after(connection, open_for));
         }
-        let forget = format!("FDSTOREREMOVE=1\nFDNAME={CHANGES}{process}");
+        let forget = format!("FDSTOREREMOVE=1\nFDNAME={CALLS}{process}");
         let _ = crate::notify::tell(&forget, None).inspect_err(complain);
     }
 }
 
 /// Counts down until nothing is in flight any more. False: something may still be.
-async fn answered(connection: &mut UnixStream, changes: &File, deadline: Instant) -> bool {
-    let Ok(in_flight) = number(changes) else { return false };
-    let (mut answers, mut buffer) = (Answers::default(), [0; 4096]);
+async fn all_ended(connection: &mut UnixStream, calls: &File, deadline: Instant) -> bool {
+    let Ok(in_flight) = number(calls) else { return false };
+    let (mut responses, mut buffer) = (ResponseCounter::default(), [0; 4096]);
     let mut open = in_flight;
     while open > 0 {
         let patience = LONGEST_SILENCE.min(deadline.saturating_duration_since(Instant::now()));
         let Ok(Ok(length @ 1..)) = timeout(patience, connection.read(&mut buffer)).await else { break };
-        let Some(count) = answers.take(&buffer[..length]) else { break };
+        let Some(count) = responses.read(&buffer[..length]) else { break };
         open = in_flight.saturating_sub(count as u64);
-        let _ = changes.write_all_at(&open.to_le_bytes(), 0);
+        let _ = calls.write_all_at(&open.to_le_bytes(), 0);
     }
     if open > 0 {
-        tracing::info!(
-            changes = open,
-            "no answer was seen to all that the last agent had asked the runtime for"
-        );
+        tracing::info!(calls = open, "the last agent's calls to the runtime have not all ended; going on");
     }
     open == 0
 }
@@ -177,7 +182,7 @@ fn number(memory: &File) -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The answers are for nobody. A connection that the runtime closes is closed at once.
+/// The responses are for nobody. A connection that the runtime closes is closed at once.
 async fn close_after(mut connection: UnixStream, time: Duration) {
     let _ = timeout(time, copy(&mut connection, &mut sink())).await;
     // Not only this process has it open: systemd does, until it sees the end.
@@ -199,14 +204,14 @@ mod tests {
         let us = Some("7");
         let of = |to, count, names| handed_over(to, count, names, 7);
         let named = |n, name: &str| (n, name.to_owned());
-        assert_eq!(of(us, Some("1"), Some("runtime-6")), [named(3, "runtime-6")]);
+        assert_eq!(of(us, Some("1"), Some("cri-connection-6")), [named(3, "cri-connection-6")]);
         assert_eq!(of(us, Some("2"), Some("a:b:c")), [named(3, "a"), named(4, "b")]);
         assert_eq!(of(us, Some("2"), Some("a")), [named(3, "a"), named(4, "")]);
         assert_eq!(of(us, Some("1"), None), [named(3, "")]);
         let bad =
             [(None, Some("1")), (Some("8"), Some("1")), (us, None), (us, Some("many")), (us, Some("-1"))];
         for (to, count) in bad {
-            assert_eq!(of(to, count, Some("runtime-6")), [], "{to:?} {count:?}");
+            assert_eq!(of(to, count, Some("cri-connection-6")), [], "{to:?} {count:?}");
         }
         assert_eq!(of(us, Some("100000"), None).len(), 64);
     }
@@ -216,7 +221,8 @@ mod tests {
         memory.write_all_at(&in_flight.to_le_bytes(), 0).unwrap();
         let seen = memory.try_clone().unwrap();
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let kept = vec![("changes-6".to_owned(), memory.into()), ("runtime-6".to_owned(), ours.into())];
+        let kept =
+            vec![("cri-calls-6".to_owned(), memory.into()), ("cri-connection-6".to_owned(), ours.into())];
         (Inherited(kept), theirs, seen)
     }
 
@@ -226,13 +232,13 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_waited_for_when_nothing_was_asked_for() {
         let (inherited, _runtime, _) = left_by_an_agent(0);
-        settle(inherited, Duration::from_secs(60)).await;
+        let_calls_finish(inherited, Duration::from_secs(60)).await;
     }
 
     #[tokio::test]
     async fn what_was_asked_for_is_waited_for_and_the_connection_is_closed_in_the_end() {
         let (inherited, mut runtime, memory) = left_by_an_agent(1);
-        let settled = tokio::spawn(settle(inherited, Duration::from_secs(3600)));
+        let settled = tokio::spawn(let_calls_finish(inherited, Duration::from_secs(3600)));
         io::Write::write_all(&mut runtime, &ANSWER).unwrap();
         settled.await.unwrap();
         assert_eq!(number(&memory).unwrap(), 0);
@@ -245,6 +251,6 @@ mod tests {
     async fn a_runtime_that_is_gone_is_not_waited_for() {
         let (inherited, runtime, _) = left_by_an_agent(3);
         drop(runtime);
-        settle(inherited, Duration::from_secs(60)).await;
+        let_calls_finish(inherited, Duration::from_secs(60)).await;
     }
 }
