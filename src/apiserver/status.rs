@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::call::body;
@@ -44,9 +45,9 @@ impl Api {
             preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             ..DeleteParams::default()
         };
-        // The answer is the pod or a Status, depending on whether it was gone at once.
         let request = pods(namespace).delete(name, &params);
-        self.call::<Value>(&operation, Priority::Normal, request).await.map(drop)
+        // The answer is the whole pod or a Status, depending on whether it was gone at once. Nobody looks at it.
+        self.call::<IgnoredAny>(&operation, Priority::Normal, request).await.map(drop)
     }
 
     /// None when there is no such pod.
