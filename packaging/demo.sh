@@ -37,6 +37,10 @@ launch() { # NAME PROGRAM ARGS...: in the background, in a session of its own
   echo $! >"$state/$name.pid"
 }
 
+ended() { # PIDFILE of what this shell has launched. Before it is the program, it is a copy of this shell.
+  ! kill -0 "$(cat "$1")" 2>/dev/null
+}
+
 end() { # PIDFILE PROGRAM: TERM, and KILL when that does not do
   alive "$1" "$2" || return 0
   local pid; pid=$(cat "$1")
@@ -171,7 +175,7 @@ start_runtime() {
   launch containerd "$(command -v containerd)" --config "$state/containerd.toml"
   for _ in $(seq 300); do
     ctr -a "$own_runtime" version >/dev/null 2>&1 && return 0
-    alive "$state/containerd.pid" "$(command -v containerd)" || { tail -5 "$state/containerd.log" >&2; die "containerd ended at its start"; }
+    if ended "$state/containerd.pid"; then tail -5 "$state/containerd.log" >&2; die "containerd ended at its start"; fi
     sleep 0.1
   done
   tail -5 "$state/containerd.log" >&2
@@ -233,7 +237,7 @@ start() {
   launch_keelson "$runtime"
   for _ in $(seq 100); do
     answers && break
-    alive "$state/keelson.pid" "$programs/keelson" || { tail -5 "$state/keelson.log" >&2; die "keelson ended at its start"; }
+    if ended "$state/keelson.pid"; then tail -5 "$state/keelson.log" >&2; die "keelson ended at its start"; fi
     sleep 0.1
   done
 
