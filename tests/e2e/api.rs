@@ -39,7 +39,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     });
     let mut node = cluster.join("node", 1, Kind::V2, config).await?;
     let serving = "echo serving; mkdir /www; echo page > /www/index.html; exec httpd -f -p 8080 -h /www";
-    let containers = json!([sleeper("main"), shell("web", serving)]);
+    let mut web = shell("web", serving);
+    web["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+    let containers = json!([sleeper("main"), web]);
     cluster.pods().create(pod(POD, node.agent.node(), containers)).await?;
     cluster.pods().wait_ready(POD, LIMIT).await?;
 

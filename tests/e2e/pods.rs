@@ -11,7 +11,9 @@ use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
 use keelson_tests::isolation::NODE_IP;
-use keelson_tests::pods::{Pods, SLEEP, condition, ip, is_ready, phase, pod, restarts, shell, sleeper, uid};
+use keelson_tests::pods::{
+    Pods, SLEEP, condition, ip, is_ready, phase, pod, prepared, restarts, shell, sleeper, uid,
+};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::{until, until_true};
 use keelson_tests::{leftovers, objects};
@@ -92,7 +94,7 @@ async fn init_and_main(cluster: &Cluster, node: &Node) -> Result<()> {
     ensure!(codes == [Some(0), Some(0)], "init containers ended with {codes:?}");
     let page = fetch(&ip(&pod).context("no pod IP")?, 8080, "/order").await?;
     ensure!(page.ends_with("first\nsecond\n"), "the page is {page:?}");
-    logs_are_kept(node, &pod)?;
+    logs_are_kept(node, &pod).await?;
     events_tell_the_story(&pods, name).await?;
     let table = node.agent.pods().await?;
     ensure!(
@@ -127,12 +129,15 @@ fn with_shared(mut container: serde_json::Value) -> serde_json::Value {
     container
 }
 
-fn logs_are_kept(node: &Node, pod: &Pod) -> Result<()> {
+async fn logs_are_kept(node: &Node, pod: &Pod) -> Result<()> {
     let dir = node.agent.pod_logs().join(format!("default_whole_{}", uid(pod))).join("side");
-    let log =
-        std::fs::read_to_string(dir.join("0.log")).with_context(|| format!("no log in {}", dir.display()))?;
-    ensure!(log.contains("stdout F side is up"), "the log is {log:?}");
-    Ok(())
+    until_true("what it wrote is in its log", LIMIT, async || {
+        let log = std::fs::read_to_string(dir.join("0.log"))
+            .with_context(|| format!("no log in {}", dir.display()))?;
+        ensure!(log.contains("stdout F side is up"), "the log is {log:?}");
+        Ok(true)
+    })
+    .await
 }
 
 async fn events_tell_the_story(pods: &Pods, name: &str) -> Result<()> {
@@ -211,16 +216,16 @@ async fn sandbox_dies(cluster: &Cluster, node: &Node) -> Result<()> {
 async fn grace(cluster: &Cluster, node: &Node) -> Result<()> {
     let pods = cluster.pods();
     // The goodbye takes a second; a process that were killed at once would not get to write it.
-    let line = "trap 'sleep 1; echo goodbye >/out/last; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let goodbye = "trap 'sleep 1; echo goodbye >/out/last; exit 0' TERM";
     let out = node.agent.root_dir().join("grace-out");
     std::fs::create_dir_all(&out)?;
-    let mut container = shell("main", line);
+    let mut container = prepared("main", goodbye, "while :; do sleep 3600 & wait $!; done");
     container["volumeMounts"] = json!([{"name": "out", "mountPath": "/out"}]);
     let mut polite = pod("polite", node.agent.node(), json!([container]));
     polite["spec"]["terminationGracePeriodSeconds"] = json!(20);
     polite["spec"]["volumes"] = json!([{"name": "out", "hostPath": {"path": out, "type": "Directory"}}]);
-    let stubborn =
-        pod("stubborn", node.agent.node(), json!([shell("main", "trap '' TERM; while :; do sleep 1; done")]));
+    let deaf = prepared("main", "trap '' TERM", "while :; do sleep 1; done");
+    let stubborn = pod("stubborn", node.agent.node(), json!([deaf]));
     pods.create(polite).await?;
     pods.create(stubborn).await?;
     pods.wait_ready("polite", LIMIT).await?;

@@ -39,12 +39,17 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
 
 /// One that works, with a volume that holds something and a probe, and one that rests.
 async fn make(cluster: &Cluster, node: &Node) -> Result<()> {
-    let line = format!("head -c 3000000 /dev/zero >/data/file; (while :; do :; done) & {SLEEP}");
-    let mut busy = shell("main", &line);
-    busy["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let mounted = |mut container: Value| {
+        container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+        container
+    };
+    // Disks are measured once in a while: what is to be found must be there before they are.
+    let init = mounted(shell("init", "head -c 3000000 /dev/zero >/data/file"));
+    let mut busy = mounted(shell("main", &format!("(while :; do :; done) & {SLEEP}")));
     busy["resources"] = json!({"limits": {"memory": "64Mi", "cpu": "200m"}});
     busy["livenessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
     let mut manifest = pod("busy", node.agent.node(), json!([busy, sleeper("side")]));
+    manifest["spec"]["initContainers"] = json!([init]);
     manifest["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     cluster.pods().create(manifest).await?;
     cluster.pods().create(pod("calm", node.agent.node(), json!([sleeper("main")]))).await?;

@@ -97,6 +97,15 @@ pub fn shell(name: &str, line: &str) -> Value {
     json!({"name": name, "image": BUSYBOX, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", line]})
 }
 
+/// A container that is ready when `first` is done, a trap set or a file made, and goes on with `then`. One without a probe is
+/// ready before it has done anything.
+pub fn prepared(name: &str, first: &str, then: &str) -> Value {
+    let mut container = shell(name, &format!("{first}; touch /tmp/prepared; {then}"));
+    let probe = json!({"exec": {"command": ["test", "-e", "/tmp/prepared"]}, "periodSeconds": 1});
+    container["readinessProbe"] = probe;
+    container
+}
+
 /// A container that serves `SLEEP`.
 pub fn sleeper(name: &str) -> Value {
     shell(name, SLEEP)

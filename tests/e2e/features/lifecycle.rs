@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use keelson_tests::cluster::{Cluster, Node};
-use keelson_tests::pods::{condition, ip, is_ready, phase, pod, shell, sleeper};
+use keelson_tests::pods::{condition, ip, is_ready, phase, pod, prepared, shell, sleeper};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -50,12 +50,13 @@ async fn ending(cluster: &Cluster, node: &Node) -> Result<()> {
     const HOLD: &str = "keelson.test/hold";
     let pods = cluster.pods();
     let wait = "until [ -e /shared/hook ]; do sleep 0.1; done";
-    let main = format!("trap '{wait}; touch /shared/done; exit 0' TERM; while :; do sleep 0.2; done");
-    let serve = "trap 'test -e /shared/done && exit 0; exit 3' TERM; while :; do sleep 0.2; done";
-    let mut sidecar = sharing(shell("sidecar", serve));
+    let serve = "while :; do sleep 0.2; done";
+    let main = prepared("main", &format!("trap '{wait}; touch /shared/done; exit 0' TERM"), serve);
+    let last = "trap 'test -e /shared/done && exit 0; exit 3' TERM";
+    let mut sidecar = sharing(prepared("sidecar", last, serve));
     sidecar["restartPolicy"] = json!("Always");
     sidecar["lifecycle"] = json!({"preStop": {"exec": {"command": ["touch", "/shared/hook"]}}});
-    let mut ordered = pod("ordered", node.agent.node(), json!([sharing(shell("main", &main))]));
+    let mut ordered = pod("ordered", node.agent.node(), json!([sharing(main)]));
     ordered["metadata"]["finalizers"] = json!([HOLD]);
     ordered["spec"]["terminationGracePeriodSeconds"] = json!(20);
     ordered["spec"]["initContainers"] = json!([sidecar]);

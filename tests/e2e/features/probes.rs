@@ -74,12 +74,12 @@ async fn readiness(cluster: &Cluster, node: &Node) -> Result<()> {
 }
 
 async fn liveness(cluster: &Cluster, node: &Node) -> Result<()> {
-    let mut container = shell("main", &format!("touch /tmp/alive; {SLEEP}"));
-    container["livenessProbe"] = every_second(json!({"exec": {"command": ["test", "-e", "/tmp/alive"]}}));
+    let mut container = sleeper("main");
+    container["livenessProbe"] = every_second(json!({"exec": {"command": ["test", "!", "-e", "/tmp/dead"]}}));
     let pods = cluster.pods();
     pods.create(pod("liveness", node.agent.node(), json!([container, sleeper("side")]))).await?;
     pods.wait_ready("liveness", LIMIT).await?;
-    exec_to_end(node, "liveness", "main", "rm /tmp/alive").await?;
+    exec_to_end(node, "liveness", "main", "touch /tmp/dead").await?;
     let back =
         pods.wait("liveness", "restarted once", LIMIT, |p| is_ready(p) && restarts(p, "main") == 1).await?;
     ensure!(restarts(&back, "side") == 0);

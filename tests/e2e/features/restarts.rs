@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
 use keelson_tests::leftovers;
-use keelson_tests::pods::{SLEEP, condition, is_ready, phase, pod, restarts, shell, sleeper};
+use keelson_tests::pods::{SLEEP, condition, is_ready, phase, pod, prepared, restarts, shell, sleeper};
 use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use serde_json::json;
@@ -68,18 +68,19 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
 /// A probe or a new image ends a container that then exits with 0, which its policy alone would take for the end.
 async fn ended_by_the_agent(cluster: &Cluster, node: &Node) -> Result<()> {
     let pods = cluster.pods();
-    let mut unhealthy = shell("main", &format!("touch /tmp/alive; {SLEEP}"));
-    unhealthy["livenessProbe"] =
-        json!({"exec": {"command": ["test", "-e", "/tmp/alive"]}, "periodSeconds": 1, "failureThreshold": 1});
+    // That it exits with 0 takes its trap.
+    let mut unhealthy = prepared("main", "trap 'exit 0' TERM", SLEEP);
+    unhealthy["livenessProbe"] = json!({"exec": {"command": ["test", "!", "-e", "/tmp/dead"]}, "periodSeconds": 1, "failureThreshold": 1});
     let mut by_probe = pod("by-probe", node.agent.node(), json!([unhealthy]));
     by_probe["spec"]["restartPolicy"] = json!("OnFailure");
-    let mut by_image = pod("by-image", node.agent.node(), json!([sleeper("main")]));
+    let mut by_image =
+        pod("by-image", node.agent.node(), json!([prepared("main", "trap 'exit 0' TERM", SLEEP)]));
     by_image["spec"]["restartPolicy"] = json!("Never");
     pods.create(by_probe).await?;
     pods.create(by_image).await?;
     pods.wait_ready("by-probe", LIMIT).await?;
     pods.wait_ready("by-image", LIMIT).await?;
-    exec_to_end(node, "by-probe", "main", "rm /tmp/alive").await?;
+    exec_to_end(node, "by-probe", "main", "touch /tmp/dead").await?;
     cluster.kubectl.run(&["set", "image", "pod/by-image", &format!("main={BUSYBOX_NEXT}")]).await?;
     for name in ["by-probe", "by-image"] {
         let again = pods.wait(name, "it runs again, or has ended", LIMIT, |p| {

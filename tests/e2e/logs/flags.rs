@@ -46,7 +46,7 @@ async fn every_flag(cluster: &Cluster, node: &Node) -> Result<()> {
     pods.wait("flags", "main was restarted", LIMIT, |p| restarts(p, "main") == 1).await?;
     let logs = async |args: &[&str]| kubectl.run(&[&["logs", "flags"], args].concat()).await;
     keelson_tests::wait::until_true("the last line is there", LIMIT, async || {
-        Ok(logs(&["-c", "main"]).await?.ends_with("fourth\n"))
+        Ok(logs(&["-c", "main"]).await?.ends_with("fourth\n") && logs(&["-c", "side"]).await? == "aside\n")
     })
     .await?;
 

@@ -69,7 +69,10 @@ async fn link(cluster: &Cluster, node: &Node) -> Result<()> {
     ensure!(!refused.contains("secret"), "{refused}");
     fs::remove_file(&log)?;
     fs::rename(log.with_extension("kept"), &log)?;
-    ensure!(cluster.kubectl.run(&["logs", "linked"]).await? == "mine\n");
+    until_true("its own log is shown again", LIMIT, async || {
+        Ok(cluster.kubectl.run(&["logs", "linked"]).await? == "mine\n")
+    })
+    .await?;
     fs::remove_file(&secret)?;
     cluster.pods().delete("linked", LIMIT).await
 }

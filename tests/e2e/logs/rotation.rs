@@ -200,8 +200,9 @@ async fn cut_off(cluster: &Cluster, node: &mut Node) -> Result<()> {
     let line = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done";
     pods.create(pod("cut-off", node.agent.node(), json!([shell("main", line)]))).await?;
     pods.wait_ready("cut-off", LIMIT).await?;
-    node.agent.kill()?;
     let dir = log_dir(cluster, node, "cut-off", "main").await?;
+    until_true("it has written", LIMIT, async || Ok(fs::metadata(dir.join("0.log"))?.len() > 0)).await?;
+    node.agent.kill()?;
     fs::rename(dir.join("0.log"), dir.join("0.log.20260102-030405"))?;
     fs::write(dir.join("0.log.20260102-030404.tmp"), "half an archive")?;
     node.agent.restart().await?;
