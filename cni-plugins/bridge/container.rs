@@ -10,8 +10,8 @@ use super::conf::BridgeConf;
 use super::plan;
 use crate::skel::{CniResult, Failure};
 
-/// How long duplicate address detection may take.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the kernel may take with a new IPv6 address, duplicate address detection included.
+pub const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Gives the interface its addresses and routes, and sets it up in between: the kernel announces the
 /// addresses to the neighbours when the link comes up, and takes routes only then.

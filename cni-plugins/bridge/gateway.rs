@@ -1,11 +1,15 @@
 //! The bridge as the containers' gateway.
 
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
 use keelson_kit::cidr::IpNetwork;
 use keelson_netkit::addr::{self, Family};
 use keelson_netkit::link::{self, Link, VethEnd};
-use keelson_netkit::{IfName, Mac, Socket, sysctl};
+use keelson_netkit::{IfName, Mac, Socket, multicast, sysctl};
 
 use super::conf::{BridgeConf, Vlans};
+use super::container::SETTLE_PATIENCE;
 use super::plan::{self, GatewayPlan};
 use super::port::configure_vlans;
 use crate::skel::Failure;
@@ -55,7 +59,22 @@ fn ensure_address(
         Err(error) if error.is_existing() => {}
         other => drop(other?),
     }
-    pin_mac(socket, link)
+    pin_mac(socket, link)?;
+    if let IpAddr::V6(address) = wanted.ip() {
+        wait_until_heard(link, address);
+    }
+    Ok(())
+}
+
+/// A container that asks for its gateway before the kernel listens to such questions may be told that there is none. One that
+/// is not heard for longer, or of which nobody can tell, is not worth a failed pod: the container asks again.
+fn wait_until_heard(link: &Link, address: Ipv6Addr) {
+    let deadline = Instant::now() + SETTLE_PATIENCE;
+    let mut pause = Duration::from_micros(50);
+    while !multicast::hears_neighbours(link, address).unwrap_or(true) && Instant::now() < deadline {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
 }
 
 /// A bridge takes its MAC from its ports, and containers would lose their gateway whenever it changes,

@@ -16,6 +16,7 @@ pub mod ids;
 pub mod link;
 mod link_reader;
 pub mod monitor;
+pub mod multicast;
 pub mod neigh;
 pub mod netns;
 pub mod nft;

@@ -8,9 +8,9 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use keelson_netkit::NetNs;
+use keelson_netkit::{NetNs, Socket, link, multicast};
 use serde_json::Value;
 
 /// Long enough for a loaded machine; only failures ever wait for it.
@@ -112,9 +112,11 @@ impl Rig {
         sh(
             "ip addr add 192.0.2.1/24 dev uplink && ip addr add 2001:db8::1/64 dev uplink nodad && ip link set uplink up",
         );
+        wait_until_heard("uplink", "2001:db8::1");
         rig.outside
             .run(|| {
                 sh("ip link set lo up && ip addr add 192.0.2.2/24 dev eth0 && ip addr add 2001:db8::2/64 dev eth0 nodad && ip link set eth0 up");
+                wait_until_heard("eth0", "2001:db8::2");
                 Ok::<(), keelson_netkit::Error>(())
             })
             .unwrap();
@@ -228,10 +230,27 @@ pub fn listen(netns: &NetNs, addr: &str) -> mpsc::Receiver<IpAddr> {
     told
 }
 
-/// Whether a TCP connection from inside a namespace is answered.
+/// The kernel listens to those who ask for a new IPv6 address a moment after it has it.
+fn wait_until_heard(link: &str, address: &str) {
+    let mut socket = Socket::route().unwrap();
+    let link = link::get_by_name(&mut socket, link).unwrap();
+    while !multicast::hears_neighbours(&link, address.parse().unwrap()).unwrap() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a TCP connection from inside a namespace is answered. A kernel that is late with a new IPv6 address lets those who
+/// ask for it be told that there is nobody, so one who was told asks again.
 pub fn reaches(netns: &NetNs, addr: &str) -> bool {
     let addr: SocketAddr = addr.parse().unwrap();
-    let Ok(mut stream) = inside(netns, || TcpStream::connect_timeout(&addr, PATIENCE)) else { return false };
+    let deadline = Instant::now() + PATIENCE;
+    let mut stream = loop {
+        match inside(netns, || TcpStream::connect_timeout(&addr, PATIENCE)) {
+            Ok(stream) => break stream,
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => return false,
+        }
+    };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buf = [0; 5];
     stream.read_exact(&mut buf).is_ok() && &buf == b"hello"
