@@ -1,9 +1,10 @@
 //! Waiting for something to become true, with a limit and an error that names what did not.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
 
 /// How often a condition that nothing announces is checked.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -51,8 +52,15 @@ pub async fn until_true(
     until(what, limit, async || Ok(probe().await?.then_some(()))).await
 }
 
-/// A TCP port on loopback that nothing listens on. Inside the namespaces of a run nobody else takes it meanwhile.
+/// A TCP port on loopback that nothing listens on. Inside the namespaces of a run nobody else takes it meanwhile: it is given
+/// once, and lies below those that the kernel gives to whoever connects somewhere.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).context("no free port")?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        ensure!(port < 30_000, "no free port is left");
+        if TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok() {
+            return Ok(port);
+        }
+    }
 }
