@@ -61,17 +61,17 @@ fn ensure_address(
     }
     pin_mac(socket, link)?;
     if let IpAddr::V6(address) = wanted.ip() {
-        wait_until_heard(link, address);
+        wait_until_resolvable(link, address);
     }
     Ok(())
 }
 
-/// A container that asks for its gateway before the kernel listens to such questions may be told that there is none. One that
-/// is not heard for longer, or of which nobody can tell, is not worth a failed pod: the container asks again.
-fn wait_until_heard(link: &Link, address: Ipv6Addr) {
+/// A container that solicits its gateway before the kernel has joined the group for that may be told that there is none. A kernel
+/// that is later still, or that does not tell, is not worth a failed pod: the container solicits again.
+fn wait_until_resolvable(link: &Link, address: Ipv6Addr) {
     let deadline = Instant::now() + SETTLE_PATIENCE;
     let mut pause = Duration::from_micros(50);
-    while !multicast::hears_neighbours(link, address).unwrap_or(true) && Instant::now() < deadline {
+    while !multicast::has_joined_solicited_node(link, address).unwrap_or(true) && Instant::now() < deadline {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::link::Link;
 
-/// Whether neighbours that ask for an address of this link are heard. The kernel joins the group that they ask a moment after
-/// it has taken the address, in a worker of its own, which is late when many namespaces come and go. The link is one of the
-/// calling thread's namespace.
-pub fn hears_neighbours(link: &Link, address: Ipv6Addr) -> Result<bool> {
+/// Whether this link has joined the solicited-node group of an address, and so answers neighbour solicitations for it. The kernel
+/// joins it a moment after it has taken the address, in a worker of its own, which is late when many namespaces come and go. The
+/// link is one of the calling thread's namespace.
+pub fn has_joined_solicited_node(link: &Link, address: Ipv6Addr) -> Result<bool> {
     const GROUPS: &str = "/proc/thread-self/net/igmp6";
     let text = std::fs::read_to_string(GROUPS).map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);

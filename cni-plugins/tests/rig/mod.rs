@@ -112,11 +112,11 @@ impl Rig {
         sh(
             "ip addr add 192.0.2.1/24 dev uplink && ip addr add 2001:db8::1/64 dev uplink nodad && ip link set uplink up",
         );
-        wait_until_heard("uplink", "2001:db8::1");
+        wait_until_resolvable("uplink", "2001:db8::1");
         rig.outside
             .run(|| {
                 sh("ip link set lo up && ip addr add 192.0.2.2/24 dev eth0 && ip addr add 2001:db8::2/64 dev eth0 nodad && ip link set eth0 up");
-                wait_until_heard("eth0", "2001:db8::2");
+                wait_until_resolvable("eth0", "2001:db8::2");
                 Ok::<(), keelson_netkit::Error>(())
             })
             .unwrap();
@@ -230,11 +230,11 @@ pub fn listen(netns: &NetNs, addr: &str) -> mpsc::Receiver<IpAddr> {
     told
 }
 
-/// The kernel listens to those who ask for a new IPv6 address a moment after it has it.
-fn wait_until_heard(link: &str, address: &str) {
+/// The kernel joins the solicited-node group of a new IPv6 address a moment after it has it.
+fn wait_until_resolvable(link: &str, address: &str) {
     let mut socket = Socket::route().unwrap();
     let link = link::get_by_name(&mut socket, link).unwrap();
-    while !multicast::hears_neighbours(&link, address.parse().unwrap()).unwrap() {
+    while !multicast::has_joined_solicited_node(&link, address.parse().unwrap()).unwrap() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
