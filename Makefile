@@ -61,6 +61,12 @@ conformance:
 	cargo build --workspace --bin keelson --bin keelson-cni --bin conformance
 	FOCUS="$(FOCUS)" SKIP="$(SKIP)" AT_ONCE="$(AT_ONCE)" $(TARGET)/debug/conformance
 
+# What the kubelet's own managers of CPUs, memory and topology decide for machines and pods that nobody has seen yet (SEED=), and
+# whether the agent's decide the same. The unit tests keep those of the first seed.
+differential:
+	$$(tests/parts.sh managers)/managers -seed $(or $(SEED),$$(date +%s)) -cases 1000 -merges 2000 >$(TARGET)/decisions.jsonl
+	KEELSON_DECISIONS=$(abspath $(TARGET))/decisions.jsonl cargo test --workspace --lib decides_as_the_kubelet_does
+
 # The overlay's udp path beside flanneld's, the kernel's vxlan and plain routing.
 bench-overlay:
 	@tests/parts.sh flanneld etcd >/dev/null || true
@@ -81,4 +87,4 @@ install: build
 	install -D -m 0644 CHANGELOG.md $(DESTDIR)/usr/share/doc/keelson/CHANGELOG.md
 	install -D -m 0644 LICENSE $(DESTDIR)/usr/share/doc/keelson/copyright
 
-.PHONY: build run stop check e2e test audit bench bench-overlay conformance install
+.PHONY: build run stop check e2e test audit bench bench-overlay conformance differential install

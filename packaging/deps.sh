@@ -10,7 +10,7 @@ die() { say "keelson: $*"; exit 1; }
 run=(containerd:containerd runc:runc ctr:containerd ip:iproute2 setsid:util-linux)
 test=("${run[@]}" docker-registry:docker-registry nft:nftables iptables:iptables conntrack:conntrack openssl:openssl
   curl:curl strace:strace modprobe:kmod qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap
-  mke2fs:e2fsprogs cpio:cpio bash-static:bash-static iperf3:iperf3)
+  mke2fs:e2fsprogs cpio:cpio bash-static:bash-static iperf3:iperf3 pkg-config:pkg-config)
 
 case ${1:-} in
   run) wanted=("${run[@]}") ;;

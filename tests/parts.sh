@@ -6,7 +6,7 @@
 #   tests/parts.sh --list    lists the parts with their versions and where they are
 #
 # A part that is given by hand is not built: KUBEBUILDER_ASSETS, or a binary of the right name and
-# version on PATH (kubectl and containerd are exempt from PATH: the distribution's are other versions).
+# version on PATH (kubectl, containerd and runc are exempt from PATH: the distribution's are other versions).
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -14,6 +14,7 @@ CACHE=${KEELSON_PARTS:-${XDG_CACHE_HOME:-$HOME/.cache}/keelson/parts}
 K8S=v1.36.4
 ETCD=v3.6.8
 CONTAINERD=v2.1.9
+RUNC=v1.3.4
 PLUGINS=v1.9.1
 CNITOOL=v1.3.0
 FLANNEL=v0.26.7
@@ -26,10 +27,12 @@ version_of() {
     kube-apiserver|kube-scheduler|kube-controller-manager|kubelet|kubectl|e2e-suite) echo $K8S ;;
     etcd) echo $ETCD ;;
     containerd) echo $CONTAINERD ;;
+    runc) echo $RUNC ;;
     cni-reference) echo $PLUGINS ;;
     cnitool) echo $CNITOOL ;;
     flanneld) echo $FLANNEL ;;
     metrics-server) echo $METRICS_SERVER ;;
+    managers) echo "$K8S-$(sha256sum <"$HERE/managers/main.go" | cut -c1-8)" ;;
     machine) machine_version ;;
     e2e-rootfs) debian ;;
     *) say "unknown part '$1'; --list shows the known ones"; return 2 ;;
@@ -46,7 +49,7 @@ machine_version() {
 # The root of the stand-in images: what the suite's pods call inside of them.
 ROOTFS_PACKAGES=bash-static,ca-certificates,curl,dnsutils,iproute2,iputils-ping,net-tools,netcat-openbsd,nginx-light,procps
 debian() { . /etc/os-release; echo "${VERSION_CODENAME:-bookworm}"; }
-ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd cni-reference cnitool flanneld metrics-server machine e2e-suite e2e-rootfs"
+ALL="etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kubelet containerd runc cni-reference cnitool flanneld metrics-server machine e2e-suite e2e-rootfs managers"
 
 # One line every 20 s while a build runs, so that a first run never looks hung.
 with_progress() {
@@ -101,6 +104,18 @@ go_build() { # dir outdir ldflags package...
   (cd "$dir" && CGO_ENABLED=${CGO:-0} GOFLAGS=-mod=mod go build -trimpath -ldflags "-s -w $ld" -o "$out/" "$@")
 }
 
+# Containers in user namespaces need a runc that maps their mounts. It is C inside, and needs libseccomp with its headers.
+runc_build() { # dir outdir
+  local headers=$1/headers
+  mkdir -p "$headers"
+  (cd "$headers" && apt-get -o APT::Sandbox::User=root download libseccomp-dev && dpkg -x ./libseccomp-dev_*.deb .)
+  rm -f "$headers"/usr/lib/*/libseccomp.so
+  (export PKG_CONFIG_SYSROOT_DIR=$headers PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(dirname "$(find "$headers" -name libseccomp.pc)")
+    cd "$1" && CGO_ENABLED=1 GOFLAGS=-mod=mod go build -trimpath -tags seccomp -ldflags "-s -w -X main.version=${RUNC#v}" \
+      -o "$2/" github.com/opencontainers/runc)
+}
+
 build() {
   local part=$1 out=$2 work log
   work=$(mktemp -d "$CACHE/.build-$part.XXXXXX"); log=$work/log; mkdir "$work/out"
@@ -109,6 +124,10 @@ build() {
       kubernetes_module "$work/mod"
       with_progress "$part $K8S" "$log" go_build "$work/mod" "$work/out" \
         "$(kubernetes_version)" "k8s.io/kubernetes/cmd/$part" ;;
+    managers)
+      kubernetes_module "$work/mod"; cp "$HERE/managers/main.go" "$work/mod/parts.go"
+      with_progress "the kubelet's managers $K8S" "$log" go_build "$work/mod" "$work/out" "" .
+      mv "$work/out/parts" "$work/out/managers" ;;
     e2e-suite)
       kubernetes_module "$work/mod"
       with_progress "the public e2e suite $K8S" "$log" e2e_suite "$work/mod" "$work/out" ;;
@@ -123,6 +142,9 @@ build() {
       with_progress "containerd $CONTAINERD" "$log" go_build "$work/mod" "$work/out" \
         "-X github.com/containerd/containerd/v2/version.Version=$CONTAINERD" \
         github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr} ;;
+    runc)
+      scratch_module "$work/mod" github.com/opencontainers/runc $RUNC </dev/null
+      with_progress "runc $RUNC" "$log" runc_build "$work/mod" "$work/out" ;;
     cni-reference)
       scratch_module "$work/mod" github.com/containernetworking/plugins $PLUGINS </dev/null
       with_progress "reference CNI plugins $PLUGINS" "$log" go_build "$work/mod" "$work/out" "" \
@@ -149,7 +171,7 @@ where() { echo "$CACHE/$1-$(version_of "$1")"; }
 given() { # a directory that already has the part, from outside
   local part=$1 path
   if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$part" ]; then echo "$KUBEBUILDER_ASSETS"; return; fi
-  case $part in kubectl|containerd|cni-reference|machine|e2e-*) return 1 ;; esac
+  case $part in kubectl|containerd|runc|cni-reference|machine|managers|e2e-*) return 1 ;; esac
   path=$(command -v "$part" 2>/dev/null) || return 1
   case $part in
     etcd) "$path" --version 2>/dev/null | grep -qE 'etcd Version: 3\.(5|6)' || return 1 ;;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use keelson_core::image::{Credential, ImageFailure, check_name};
 use keelson_cri::proto::{AuthConfig, Image, ImageSpec, PodSandboxConfig};
@@ -31,7 +30,7 @@ pub struct Present {
 pub enum Progress {
     AlreadyPresent,
     Pulling,
-    Pulled { took: std::time::Duration, waited: std::time::Duration, bytes: u64 },
+    Pulled { bytes: u64 },
 }
 
 pub struct Wanted<'a> {
@@ -68,7 +67,6 @@ impl Images {
         if wanted.policy == "Never" {
             return Err(ImageFailure::NeverPull { image: image.to_owned() });
         }
-        let asked = Instant::now();
         let turn = self.turn(image);
         let _held = turn.lock().await;
         // Somebody else may have pulled it while we waited for our turn.
@@ -79,13 +77,12 @@ impl Images {
             return Ok(found);
         }
         progress(Progress::Pulling);
-        let began = Instant::now();
         let failed = |error: String| ImageFailure::Pull { image: image.to_owned(), error };
         self.pull(&wanted).await.map_err(|e| failed(e.message))?;
         self.changed.send_modify(|n| *n += 1);
         let found = self.status(image).await?;
         let found = found.ok_or_else(|| failed("the image was pulled but is not there".into()))?;
-        progress(Progress::Pulled { took: began.elapsed(), waited: asked.elapsed(), bytes: found.size });
+        progress(Progress::Pulled { bytes: found.size });
         Ok(present(found))
     }
 

@@ -3,7 +3,9 @@
 //! Architecture invariant: nothing here decides what should happen to a pod. That is `keelson_core::plan`; this crate
 //! gathers what it needs, does what it says, and observes again.
 
+mod allocations;
 mod images;
+mod managers;
 mod node;
 mod pods;
 mod probe;
@@ -11,6 +13,7 @@ pub mod registry;
 pub mod report;
 mod run;
 mod upkeep;
+mod user_namespaces;
 mod worker;
 
 pub use node::pulse;

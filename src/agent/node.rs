@@ -22,11 +22,14 @@ use keelson_host::dirs::RootDirs;
 use keelson_host::logs::LogDirs;
 use keelson_volumes::VolumeManager;
 
+use crate::allocations::Allocations;
 use crate::images::Images;
+use crate::managers::Managers;
 use crate::node::machine::MachineFacts;
 use crate::node::state::NodeState;
 use crate::registry::Registry;
 use crate::report::Reports;
+use crate::user_namespaces::UserNamespaces;
 
 pub struct Node {
     pub settings: Settings,
@@ -41,6 +44,11 @@ pub struct Node {
     pub cgroups: Arc<Cgroups>,
     pub images: Images,
     pub volumes: VolumeManager,
+    /// What pods were granted, and what their cgroups have.
+    pub allocated: Arc<Allocations>,
+    pub actuated: Arc<Allocations>,
+    pub managers: Managers,
+    pub user_namespaces: UserNamespaces,
     pub registry: Registry,
     pub reports: Reports,
 }

@@ -5,6 +5,7 @@
 mod runtime_pod;
 #[cfg(test)]
 mod tests;
+pub mod timelines;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,12 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use keelson_core::ids::PodUid;
 use keelson_core::observed::ObservedPod;
 use keelson_core::qos::QosClass;
-use keelson_core::view::PodRow;
+use keelson_core::timeline::{Query, WhyReport, refused};
+use keelson_core::view::{PodRow, REFUSED};
 use tokio::sync::watch;
 
 pub use runtime_pod::{RuntimeContainer, RuntimePod, RuntimeSandbox};
+use timelines::Timelines;
 
 #[derive(Clone, Default)]
 pub struct Registry(Arc<Shared>);
@@ -42,6 +45,7 @@ struct Shared {
     /// Counts changes, so that whoever sleeps through some of them wakes once.
     rows_version: watch::Sender<u64>,
     running_version: watch::Sender<u64>,
+    timelines: Timelines,
 }
 
 impl Registry {
@@ -68,8 +72,9 @@ impl Registry {
         }
     }
 
-    /// Nothing of the pod is left on this node.
+    /// Nothing of the pod is left on this node. Its timeline is remembered for a while.
     pub fn remove(&self, uid: &PodUid) {
+        self.0.timelines.gone(uid);
         let Some(record) = self.lock().remove(uid) else { return };
         if record.row.is_some() {
             self.0.rows_version.send_modify(|v| *v += 1);
@@ -77,6 +82,20 @@ impl Registry {
         if record.running.is_some() {
             self.0.running_version.send_modify(|v| *v += 1);
         }
+    }
+
+    /// The records of pods' lives.
+    pub fn timelines(&self) -> &Timelines {
+        &self.0.timelines
+    }
+
+    /// Why a pod, here or gone, is as it is: for `keelson why`. The error says what is known.
+    pub fn why(&self, query: &Query<'_>) -> Result<WhyReport, String> {
+        let rows = self.rows();
+        self.0.timelines.why(query, &rows).or_else(|unknown| {
+            let file = rows.iter().find(|row| row.phase == REFUSED && row.name == query.pod);
+            file.map(|row| refused(row, self.0.timelines.now())).ok_or(unknown)
+        })
     }
 
     pub fn get(&self, uid: &PodUid) -> Option<PodRecord> {

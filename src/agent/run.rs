@@ -11,18 +11,22 @@ use keelson_apiserver::{
 };
 use keelson_core::config::{CgroupDriver, Enforcement, Settings};
 use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
+use keelson_core::resource_managers::{KeptFromPods, ResourceManagers};
 use keelson_core::resources::{HostRefusal, cpu_shares, page_limits};
 use keelson_cri::{CallTracker, CriError, Runtime};
 use keelson_host::cgroup::{self, CgroupError, Cgroups};
 use keelson_host::dirs::RootDirs;
 use keelson_host::logs::{LogDirs, LogWatch};
+use keelson_host::machine::Roots;
 use keelson_host::{PathError, static_pods};
 use keelson_volumes::VolumeManager;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::allocations::{ACTUATED, ALLOCATED, Allocations};
 use crate::images::Images;
+use crate::managers::Managers;
 use crate::node::machine::MachineFacts;
 use crate::node::pulse::Pulse;
 use crate::node::state::NodeState;
@@ -35,6 +39,7 @@ use crate::report::handle::NodeHandle;
 use crate::report::metrics::Metrics;
 use crate::report::stats;
 use crate::report::status_writer::StatusWriter;
+use crate::user_namespaces::{UserNamespaces, UserNamespacesError};
 
 /// What the process around the agent lends it.
 pub struct Hooks {
@@ -65,6 +70,10 @@ pub enum AgentError {
     Machine(String),
     #[error(transparent)]
     Host(#[from] HostRefusal),
+    #[error("{0}")]
+    Managers(String),
+    #[error(transparent)]
+    UserNamespaces(#[from] UserNamespacesError),
     #[error("a part of the agent ended that never should: {0}")]
     Ended(&'static str),
 }
@@ -87,6 +96,8 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     let addresses = addresses::read(&settings).await.map_err(|e| AgentError::Machine(e.to_string()))?;
     cgroups.ensure_root(&all_pods(&settings, &machine.capacity))?;
     machine.resources = machine.host_resources(&settings, &cgroups)?;
+    let managers = open_managers(&settings, &machine.capacity, &dirs)?;
+    let user_namespaces = UserNamespaces::open(&settings, &dirs)?;
     let api = match &settings.kubeconfig {
         Some(path) => Some(connect(path.clone(), &settings).await?),
         None => None,
@@ -105,6 +116,10 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
         state: NodeState::new(addresses, settings.external_cloud),
         images: Images::new(runtime.clone()),
         volumes: VolumeManager::new(),
+        allocated: Arc::new(Allocations::open(dirs.path(), ALLOCATED)),
+        actuated: Arc::new(Allocations::open(dirs.path(), ACTUATED)),
+        managers,
+        user_namespaces,
         registry: hooks.registry.clone(),
         runtime: runtime.clone(),
         settings,
@@ -115,6 +130,7 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
         cgroups,
     });
 
+    warn_of_swap(&node);
     (hooks.built)(NodeHandle::new(node.clone()));
 
     let mut tasks = JoinSet::new();
@@ -122,6 +138,9 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     tasks.spawn(named("node object", object::follow(node.clone())));
     tasks.spawn(named("pod ranges", pod_ranges::follow(node.clone())));
     tasks.spawn(named("node addresses", addresses::follow(node.clone())));
+    tasks.spawn(named("CPUs of containers", crate::upkeep::cpusets::run(node.clone())));
+    tasks.spawn(named("allocated pods", node.allocated.clone().run()));
+    tasks.spawn(named("actuated pods", node.actuated.clone().run()));
     tasks.spawn(named("log rotation", crate::upkeep::log_rotation::run(node.clone())));
     tasks.spawn(named("chains of iptables", crate::upkeep::firewall::run(node.clone())));
     let pod_loop = PodLoop {
@@ -143,12 +162,29 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
         tasks.spawn(named("lease", LeaseKeeper::new(api.api.clone(), lease, node.state.uid()).run()));
     }
     (hooks.ready)();
-    tokio::select! {
+    let ended = tokio::select! {
         () = hooks.shutdown.cancelled() => {
             tracing::info!("stopping; pods go on");
             Ok(())
         }
         Some(ended) = tasks.join_next() => Err(AgentError::Ended(ended.unwrap_or("a loop that panicked"))),
+    };
+    // What changed in the last moment. Nothing is lost that cannot be found out from what runs.
+    for file in [&node.allocated, &node.actuated] {
+        if let Err(error) = file.write() {
+            tracing::warn!(%error, "what pods were granted is not written down");
+        }
+    }
+    ended
+}
+
+/// Secrets lie in memory so that they are on no disk, which a node that swaps cannot promise on every kernel.
+fn warn_of_swap(node: &Node) {
+    if node.machine.swap_on && !keelson_host::mounting::keeps_tmpfs_from_swap() {
+        let message = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) \
+                       might be swapped to disk and should no longer be considered secure.";
+        tracing::warn!("{message}");
+        node.node_event(true, "PossibleMemoryBackedVolumesOnDisk", message);
     }
 }
 
@@ -191,6 +227,19 @@ async fn open_cgroups(settings: &Settings, runtime: &Runtime) -> Result<Cgroups,
     let cgroups = Cgroups::detect(wanted)?;
     tracing::info!(version = ?cgroups.version(), driver = ?cgroups.driver(), "cgroups");
     Ok(cgroups)
+}
+
+fn open_managers(settings: &Settings, capacity: &Capacity, dirs: &RootDirs) -> Result<Managers, AgentError> {
+    let reserved = Reserved::of(&settings.kubelet, capacity);
+    let sum = |of: fn(&Amounts) -> u64| of(&reserved.system) + of(&reserved.agent);
+    let memory = sum(|a| a.memory_bytes) + reserved.eviction.memory_bytes;
+    let kept = KeptFromPods {
+        cpu_millis: sum(|a| a.cpu_millis),
+        memory: [("memory".to_owned(), memory)].into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
+    };
+    let topology = keelson_host::machine::topology(&Roots::default())?;
+    let configured = ResourceManagers::configured(&settings.kubelet, &topology, &kept);
+    Ok(Managers::open(configured.map_err(AgentError::Managers)?, dirs.path()))
 }
 
 /// What all pods together may take: everything but what is reserved, if that is to be enforced.

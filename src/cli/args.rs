@@ -44,6 +44,7 @@ pub(crate) fn command() -> Command {
         .subcommand(agent_flags(run))
         .subcommand(agent_flags(config))
         .subcommand(pods())
+        .subcommand(why())
         .subcommand(crate::overlay::command())
         .subcommand(image())
         .subcommand(Command::new("version").about("Print the version"))
@@ -62,6 +63,20 @@ fn pods() -> Command {
         .arg(choice("output", 'o', &["table", "wide", "json"], "table", "Format"))
         .arg(switch("watch", "Go on, and show every change").short('w'))
         .subcommand(wait)
+}
+
+fn why() -> Command {
+    Command::new("why")
+        .about(
+            "Say what a pod waits for, what would change it, and where the time of its start and stop went",
+        )
+        .arg(Arg::new("pod").required(true).value_name("POD").help(
+            "A name, NAMESPACE/NAME or a uid; of a pod that is here or one of the last 100 that are gone",
+        ))
+        .arg(path("socket", "The agent's local socket").default_value(DEFAULT_SOCKET))
+        .arg(text("namespace", "The pod's namespace").short('n').value_name("NAMESPACE"))
+        .arg(choice("output", 'o', &["text", "json"], "text", "Format"))
+        .arg(path("svg", "Also draw the timeline into this file").value_name("FILE"))
 }
 
 fn image() -> Command {
@@ -98,7 +113,10 @@ fn agent_flags(command: Command) -> Command {
             "external: a cloud controller initializes the node and writes its addresses",
         ))
         .arg(text("runtime-cgroups", "The cgroup that the runtime runs in"))
-        .arg(path("socket", format!("The local socket for `keelson pods` [default: {DEFAULT_SOCKET}]")))
+        .arg(path(
+            "socket",
+            format!("The local socket for `keelson pods` and `keelson why` [default: {DEFAULT_SOCKET}]"),
+        ))
         .next_help_heading("Fields of the configuration");
     for flag in CONFIG_FLAGS.iter() {
         let arg = Arg::new(flag.name)

@@ -13,6 +13,7 @@ mod pods;
 mod run;
 mod sources;
 mod table;
+mod why;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("run", matches)) => run::run(matches),
         Some(("config", matches)) => config_command::print(matches, &mut std::io::stdout().lock()),
         Some(("pods", matches)) => pods::pods(matches),
+        Some(("why", matches)) => why::why(matches),
         Some(("overlay", matches)) => overlay::overlay(matches),
         Some(("image", matches)) => match matches.subcommand() {
             Some(("pack", matches)) => image::pack_command(matches),

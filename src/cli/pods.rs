@@ -23,7 +23,7 @@ pub(crate) fn pods(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-fn socket(matches: &ArgMatches) -> PathBuf {
+pub(crate) fn socket(matches: &ArgMatches) -> PathBuf {
     matches
         .get_one::<PathBuf>("socket")
         .cloned()

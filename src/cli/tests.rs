@@ -152,7 +152,7 @@ fn the_printed_configuration_can_be_used_as_a_file() {
     assert_eq!(print(&["--config", path.to_str().unwrap(), "--hostname-override=n"]), printed);
     let json = print(&["-o", "json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["maxPods"], 110);
-    assert!(print(&["--explain"]).contains("userNamespaces"));
+    assert!(print(&["--explain"]).contains("shutdownGracePeriod"));
 }
 
 #[test]

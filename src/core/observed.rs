@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::user_namespaces::UserNamespace;
 
 /// Everything in the runtime that carries one pod's uid. Newest first, both lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct ObservedSandbox {
     pub ips: Vec<IpAddr>,
     pub host_network: bool,
     pub runtime_handler: String,
+    /// The host's ids that stand for its own, where it has users of its own and the runtime reports it.
+    pub user_namespace: Option<UserNamespace>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +92,10 @@ pub struct ObservedResources {
     pub cpu_quota: i64,
     pub cpu_period: i64,
     pub memory_limit_bytes: i64,
+    /// As the runtime writes it; empty: all.
+    pub cpuset_cpus: String,
+    /// The same of NUMA nodes.
+    pub cpuset_mems: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -145,8 +152,37 @@ impl ObservedContainer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// One that was created, and nothing more.
+    pub(crate) fn container(name: &str) -> ObservedContainer {
+        ObservedContainer {
+            id: ContainerId::try_from(name).unwrap(),
+            sandbox_id: SandboxId::try_from("s").unwrap(),
+            name: name.to_owned(),
+            attempt: 0,
+            state: ContainerState::Created,
+            created_at: Timestamp::UNIX_EPOCH,
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_id: String::new(),
+            hash: None,
+            termination_message_path: None,
+            termination_message_policy: None,
+            termination_message_host_path: None,
+            log_path: String::new(),
+            termination_grace_seconds: None,
+            deletion_grace_seconds: None,
+            pre_stop: None,
+            resources: None,
+            user: None,
+        }
+    }
 
     #[test]
     fn a_pod_is_reached_at_one_address_of_each_family_the_nodes_own_first() {
@@ -169,6 +205,7 @@ mod tests {
                 ips: ips(of_pod),
                 host_network: false,
                 runtime_handler: String::new(),
+                user_namespace: None,
             };
             assert_eq!(sandbox.addresses(&ips(of_node)), ips(expected), "{name}");
         }

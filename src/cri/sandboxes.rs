@@ -2,9 +2,10 @@
 
 use keelson_core::ids::{PodUid, SandboxId};
 use keelson_proto::runtime::v1::{
-    ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxState,
-    PodSandboxStateValue, PodSandboxStatusRequest, PodSandboxStatusResponse, PortForwardRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StopPodSandboxRequest,
+    LinuxContainerResources, ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxFilter,
+    PodSandboxState, PodSandboxStateValue, PodSandboxStatusRequest, PodSandboxStatusResponse,
+    PortForwardRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StopPodSandboxRequest,
+    UpdatePodSandboxResourcesRequest,
 };
 
 use crate::Runtime;
@@ -41,6 +42,22 @@ impl Runtime {
         let call = self.on("remove sandbox", id.as_str());
         let request = call.request(RemovePodSandboxRequest { pod_sandbox_id: id.as_str().into() });
         gone_is_fine(self.mutate(&call, async |mut client| client.remove_pod_sandbox(request).await).await)
+    }
+
+    /// Tells the runtime what the pod is given as a whole. Most know nothing of it and say so.
+    pub async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: LinuxContainerResources,
+        resources: LinuxContainerResources,
+    ) -> Result<(), CriError> {
+        let call = self.on("update resources of sandbox", id.as_str());
+        let request = call.request(UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.as_str().into(),
+            overhead: Some(overhead),
+            resources: Some(resources),
+        });
+        call.answer(self.client().update_pod_sandbox_resources(request)).await.map(drop)
     }
 
     pub async fn sandbox_status(&self, id: &SandboxId) -> Result<PodSandboxStatusResponse, CriError> {

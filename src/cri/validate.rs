@@ -10,6 +10,7 @@ use keelson_core::ids::{ContainerId, PodUid, SandboxId};
 use keelson_core::observed::{
     ContainerState, ObservedContainer, ObservedResources, ObservedSandbox, ObservedUser, SandboxState,
 };
+use keelson_core::user_namespaces::UserNamespace;
 use keelson_proto::runtime::v1 as proto;
 use tracing::warn;
 
@@ -97,8 +98,19 @@ pub(crate) fn sandbox(status: &proto::PodSandboxStatus, owner: &Owner) -> Option
         ips,
         host_network,
         runtime_handler: status.runtime_handler.clone(),
+        user_namespace: namespaces.and_then(|o| o.userns_options.as_ref()).and_then(user_namespace),
         id,
     })
+}
+
+/// One mapping, the same for users and groups, from id 0 on: that is what agents ask for.
+fn user_namespace(options: &proto::UserNamespace) -> Option<UserNamespace> {
+    let [ids] = &options.uids[..] else { return None };
+    let whole = options.mode() == proto::NamespaceMode::Pod
+        && options.uids == options.gids
+        && ids.container_id == 0
+        && ids.length > 0;
+    whole.then_some(UserNamespace { first_host_id: ids.host_id, length: ids.length })
 }
 
 fn addresses(status: &proto::PodSandboxStatus) -> Vec<IpAddr> {
@@ -227,6 +239,8 @@ fn resources(reported: &proto::LinuxContainerResources) -> ObservedResources {
         cpu_quota: reported.cpu_quota,
         cpu_period: reported.cpu_period,
         memory_limit_bytes: reported.memory_limit_in_bytes,
+        cpuset_cpus: reported.cpuset_cpus.clone(),
+        cpuset_mems: reported.cpuset_mems.clone(),
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use keelson_core::ids::PodUid;
 use keelson_core::qos::QosClass;
+use keelson_core::resources::{KeptMemory, QosCgroups};
 
 pub use cgroup_dir::{CgroupDir, Members};
 use layout::Layout;
@@ -158,12 +159,21 @@ impl Cgroups {
         self.ensure(&self.class(QosClass::Burstable), &Limits::default())
     }
 
-    /// Sets the processor share of a whole class, which follows the requests of the pods in it.
-    pub fn set_qos(&self, qos: QosClass, cpu_shares: u64) -> Result<(), CgroupError> {
+    /// Sets what follows the requests of the pods: the processor share of the burstable ones together, and the memory that is kept
+    /// for them and for all.
+    pub fn set_classes(&self, classes: &QosCgroups) -> Result<(), CgroupError> {
         if !self.per_qos {
             return Ok(());
         }
-        self.ensure(&self.class(qos), &Limits { cpu_shares: Some(cpu_shares), ..Limits::default() })
+        if classes.all_pods != KeptMemory::default() {
+            self.ensure(&self.all_pods(), &Limits { kept_memory: classes.all_pods, ..Limits::default() })?;
+        }
+        let burstable = Limits {
+            cpu_shares: u64::try_from(classes.burstable_shares).ok(),
+            kept_memory: classes.burstable,
+            ..Limits::default()
+        };
+        self.ensure(&self.class(QosClass::Burstable), &burstable)
     }
 
     /// Makes or updates a pod's cgroup and returns the parent for the runtime.

@@ -134,6 +134,10 @@ impl PodDirs {
     pub fn plugins(&self) -> PathBuf {
         self.path.join("plugins")
     }
+    /// Which ids of the host the pod's own users have.
+    pub fn user_namespace(&self) -> PathBuf {
+        self.path.join("userns")
+    }
 
     /// The file that says of a volume that it was made ready once: plugins/PLUGIN/VOLUME/ready.
     pub fn ready_mark(&self, plugin: &str, volume: &str) -> PathBuf {

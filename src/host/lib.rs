@@ -17,6 +17,7 @@ pub mod static_pods;
 pub mod stats;
 pub mod system_logs;
 pub mod tree;
+pub mod user_namespaces;
 
 mod bounded;
 mod watch;

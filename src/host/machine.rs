@@ -1,6 +1,7 @@
 //! What this machine is: read from /proc, /sys and /etc, without running anything.
 
 mod network;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use keelson_core::node::Machine;
 
 pub use network::{Interface, NetworkError, host_addresses, interfaces};
+pub use topology::{online_cpus, topology};
 
 use crate::path_error::{At, PathError};
 
@@ -39,6 +41,8 @@ pub struct MachineFacts {
     pub pid_max: u64,
     /// Whether there is anything to swap to.
     pub swap_on: bool,
+    /// Of a page that is not huge.
+    pub page_bytes: u64,
     /// What shows too much of the processors' temperature to be shown to containers.
     pub thermal_throttle: Vec<PathBuf>,
     /// Bytes set aside, by the size of a page in bytes.
@@ -93,6 +97,7 @@ pub fn read(roots: &Roots) -> Result<MachineFacts, PathError> {
         memory_bytes,
         pid_max: kernel("pid_max").parse().unwrap_or(32_768),
         swap_on: swap_on(&roots.proc),
+        page_bytes: rustix::param::page_size() as u64,
         thermal_throttle: thermal_throttle(&roots.sys),
         huge_pages: huge_pages(&roots.sys),
     })

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsOpenFlags, MountFlags, UnmountFlags};
 
 use crate::mountinfo;
 use crate::path_error::{At, PathError};
@@ -41,6 +41,12 @@ pub fn ensure_tmpfs(path: &Path, size: Option<u64>, writer: Writer) -> Result<()
     mounted.at("mount a tmpfs on", path)
 }
 
+/// Whether the kernel can promise that nothing of a tmpfs is written to a swap device. Asked without mounting one.
+pub fn keeps_tmpfs_from_swap() -> bool {
+    let opened = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
+    opened.and_then(|fs| rustix::mount::fsconfig_set_flag(fs, "noswap")).is_ok()
+}
+
 /// Unmounts what is mounted at a path. What is still in use is detached: it vanishes from the tree now, and for good
 /// when its last user is gone.
 pub fn unmount(path: &Path) -> Result<(), PathError> {
@@ -52,5 +58,27 @@ pub fn unmount(path: &Path) -> Result<(), PathError> {
         // Nothing is mounted there any more.
         Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         other => other.at("unmount", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn what_is_said_of_swap_is_what_a_tmpfs_has() {
+        let temp = keelson_require::require!(testing::mountable());
+        let path = temp.path().join("memory");
+        fs::create_dir(&path).expect("mkdir");
+        ensure_tmpfs(&path, None, Writer::Agent).expect("mount");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        unmount(&path).expect("unmount");
+        let line =
+            mounts.lines().find(|l| l.contains(&format!(" {} ", path.display()))).expect("it is mounted");
+        let options = line.rsplit(' ').next().unwrap_or_default();
+        assert_eq!(options.split(',').any(|o| o == "noswap"), keeps_tmpfs_from_swap(), "{line}");
     }
 }

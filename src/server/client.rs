@@ -1,4 +1,4 @@
-//! The other end of the local socket, for `keelson pods`.
+//! The other end of the local socket, for `keelson pods` and `keelson why`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use keelson_core::timeline::WhyReport;
 use keelson_core::view::PodRow;
 use tokio::net::UnixStream;
 
@@ -18,6 +19,9 @@ pub enum ClientError {
     Refused(PathBuf),
     #[error("the agent broke off the answer: {0}")]
     Http(#[from] hyper::Error),
+    /// In the agent's words.
+    #[error("{0}")]
+    Unknown(String),
     #[error("the agent answered {status}: {body}")]
     Status { status: StatusCode, body: String },
     #[error("the agent's answer cannot be read: {0}")]
@@ -33,6 +37,28 @@ pub async fn pods(socket: &Path) -> Result<Vec<PodRow>, ClientError> {
 /// The pods now, and again whenever something changed.
 pub async fn watch_pods(socket: &Path) -> Result<Snapshots, ClientError> {
     open(socket, "/pods?watch=true").await
+}
+
+/// Why a pod is as it is. `pod` is a name, NAMESPACE/NAME or a uid.
+pub async fn why(socket: &Path, pod: &str, namespace: Option<&str>) -> Result<WhyReport, ClientError> {
+    let mut target = format!("/why?pod={}", encoded(pod));
+    if let Some(namespace) = namespace {
+        target.push_str(&format!("&namespace={}", encoded(namespace)));
+    }
+    match ask(socket, &target).await {
+        Ok(body) => Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?),
+        Err(ClientError::Status { status: StatusCode::NOT_FOUND, body }) => Err(ClientError::Unknown(body)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whatever was typed, as one value of a query.
+fn encoded(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(b).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Snapshots of all pods, one JSON array a line.
@@ -63,6 +89,10 @@ impl Snapshots {
 }
 
 async fn open(socket: &Path, target: &str) -> Result<Snapshots, ClientError> {
+    Ok(Snapshots { body: ask(socket, target).await?, rest: BytesMut::new() })
+}
+
+async fn ask(socket: &Path, target: &str) -> Result<Incoming, ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|source| match source.kind() {
         std::io::ErrorKind::PermissionDenied => ClientError::Refused(socket.into()),
         _ => ClientError::Connect { path: socket.into(), source },
@@ -78,5 +108,5 @@ async fn open(socket: &Path, target: &str) -> Result<Snapshots, ClientError> {
         let body = response.into_body().collect().await?.to_bytes();
         return Err(ClientError::Status { status, body: String::from_utf8_lossy(&body).trim().into() });
     }
-    Ok(Snapshots { body: response.into_body(), rest: BytesMut::new() })
+    Ok(response.into_body())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use keelson_agent::registry::Registry;
 use keelson_core::ids::PodUid;
+use keelson_core::timeline::Beginning;
 use keelson_core::view::PodRow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -84,6 +85,31 @@ async fn pods_are_listed_sorted_and_watched_as_they_change() {
     served.shutdown.cancel();
     // A broken-off answer and a finished one both show a watcher that the agent is gone.
     assert!(!matches!(snapshots.next().await, Ok(Some(_))));
+}
+
+#[tokio::test]
+async fn a_pod_is_asked_after_by_name_and_an_unknown_one_is_answered_with_what_is_known() {
+    let served = served().await;
+    let uid = PodUid::try_from("u1").unwrap();
+    let timelines = served.registry.timelines();
+    timelines.of(&uid, |began| Beginning::left(&uid, "ns", "a b&c", began));
+    let report = client::why(&served.socket, "a b&c", Some("ns")).await.unwrap();
+    assert_eq!((report.uid.as_str(), report.phase.as_str()), ("u1", "Pending"));
+    let unknown = client::why(&served.socket, "a b&d", None).await.unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("no pod called a b&d") && unknown.ends_with("similar: ns/a b&c"),
+        "{unknown}"
+    );
+    served.registry.remove(&uid);
+    assert_eq!(client::why(&served.socket, "u1", None).await.unwrap().phase, "Gone");
+    for request in ["/why", "/why?pod=", "/why?pod=%f"] {
+        let answer = exchange(
+            &served.socket,
+            &format!("GET {request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        )
+        .await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("which pod?"), "{request}: {answer}");
+    }
 }
 
 #[tokio::test]

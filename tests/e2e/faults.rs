@@ -1,5 +1,6 @@
 //! Faults that real parts do not make when asked: the agent between an apiserver and a runtime that both misbehave.
 
+mod handlers;
 mod lifecycle;
 
 use std::path::Path;
@@ -32,8 +33,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let case =
         "no pod is refused before the node object was read, and the runtime is told the ranges of pods";
     suite.case(case, LIMIT * 2, node_object(&dir(suite)?)).await;
-    let case = "recursive read-only is judged by the handler of the pod's RuntimeClass";
-    suite.case(case, LIMIT * 2, handlers(&dir(suite)?)).await;
+    handlers::run(suite, &mut dir).await?;
     let case = "one pod whose sandbox cannot be made holds up no other";
     suite.case(case, LIMIT * 2, one_pod_hangs(&dir(suite)?)).await;
     let case = "a sandbox that was made without an answer is adopted";
@@ -207,37 +207,6 @@ async fn node_object(dir: &Path) -> Result<()> {
     stage.api.until(|api| api.requests("get", "nodes") > 0).await;
     change(|node| node["metadata"]["labels"]["disk"] = json!("fast")).await?;
     stage.wait_ready("choosy").await
-}
-
-async fn handlers(dir: &Path) -> Result<()> {
-    let stage = Stage::set(dir).await?;
-    stage.cri.add_handler("", false);
-    stage.cri.add_handler("able", true);
-    stage.api.put("runtimeclasses", &json!({"metadata": {"name": "careful"}, "handler": "able"}));
-    stage
-        .api
-        .until(|api| {
-            let node = api.get("nodes", "", "node").unwrap_or_default();
-            node["status"]["runtimeHandlers"]
-                .as_array()
-                .is_some_and(|all| all.iter().any(|h| h["name"] == "able"))
-        })
-        .await;
-    let mut pod = quiet("careful");
-    pod["spec"]["runtimeClassName"] = json!("careful");
-    pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
-    pod["spec"]["containers"][0]["volumeMounts"] =
-        json!([{"name": "data", "mountPath": "/data", "readOnly": true, "recursiveReadOnly": "Enabled"}]);
-    stage.api.put("pods", &pod);
-    stage.wait_ready("careful").await?;
-    let id = stage.cri.container_ids("main").pop().context("no container")?;
-    let config = stage.cri.container_config(&id).context("no configuration")?;
-    let mount = config.mounts.iter().find(|m| m.container_path == "/data").context("no mount")?;
-    ensure!(mount.recursive_read_only, "it is mounted as {mount:?}");
-    let shown = stage.api.get("pods", "default", "careful").unwrap_or_default();
-    let shown = &shown["status"]["containerStatuses"][0]["volumeMounts"][0]["recursiveReadOnly"];
-    ensure!(shown == "Enabled", "the status shows {shown}");
-    Ok(())
 }
 
 async fn one_pod_hangs(dir: &Path) -> Result<()> {

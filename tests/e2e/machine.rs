@@ -1,6 +1,9 @@
 //! A whole machine: the systemd units of the agent and of the overlay, cgroup v2 with the systemd driver, a static pod that
 //! is Ready, and Ready again after a reboot, on the network that the overlay wrote for the runtime; what cgroup v2 and the
-//! journal report through the node's API.
+//! journal report through the node's API. Other machines: what cgroup v2 alone can do for memory, and pods with users of their own.
+
+mod memory;
+mod own_users;
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use keelson_tests::certs::Authority;
 use keelson_tests::machine::Machine;
+use keelson_tests::parts::Part;
 use keelson_tests::pods::SLEEP;
-use keelson_tests::suite::Suite;
+use keelson_tests::suite::{Suite, folder};
 use keelson_tests::{built, images};
 use serde_json::Value;
 
@@ -21,11 +25,37 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let case =
         "systemd units run a static pod on the overlay's network, with cgroup v2, and again after a reboot";
     suite.case(case, LIMIT * 2, reboot(&dir)).await;
+    let case =
+        "with swap it starts only where that is allowed, and memory is kept for those who requested it";
+    suite.case(case, LIMIT, async { memory::run(&folder(&dir, "memory")?).await }).await;
+    let case = "a pod has users of its own on cgroup v2, also after its record was cut and the agent killed";
+    match Part::Containerd2.available().and_then(|()| Part::Runc.available()) {
+        Ok(()) => suite.case(case, LIMIT, async { own_users::run(&folder(&dir, "own-users")?).await }).await,
+        Err(missing) => suite.leave_out(case, &missing),
+    }
     Ok(())
 }
 
 async fn reboot(dir: &Path) -> Result<()> {
     let machine = Machine::new(dir)?;
+    let pod = POD.replace("IMAGE", images::BUSYBOX).replace("SLEEP", SLEEP);
+    furnish(&machine, dir, &pod)?;
+
+    let said = machine.boot(&format!("{INSTALL}{FAIL}{CHECK}{ASK}"), LIMIT).await?;
+    ensure!(said.contains("restarts 0"), "it said\n{said}");
+    summary(answer(&said, "summary")?)?;
+    metrics(answer(&said, "cadvisor")?)?;
+    let journal = answer(&said, "journal")?;
+    ensure!(journal.contains("machine keelson["), "the journal of the agent's unit was shown as\n{journal}");
+    let few = answer(&said, "two-lines")?;
+    ensure!(few.lines().count() == 2, "two lines of the journal were shown as\n{few}");
+    let again = machine.boot(&format!("{FAIL}{CHECK}"), LIMIT).await?;
+    ensure!(again.contains("all is well"), "after the reboot it said\n{again}");
+    Ok(())
+}
+
+/// What a package brings, a runtime, a network that the overlay writes for it, and one pod.
+fn furnish(machine: &Machine, dir: &Path, pod: &str) -> Result<()> {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
     machine.put_file("keelson", &built::agent()?, 0o755)?;
     machine.put_file("keelson-cni", &built::cni()?, 0o755)?;
@@ -36,11 +66,7 @@ async fn reboot(dir: &Path) -> Result<()> {
     machine.put_file("config.yaml", &packaging.join("config.yaml"), 0o644)?;
     machine.put_file("images.tar", &images::pack_standard(dir)?, 0o644)?;
     machine.put("containerd.toml", CONTAINERD.replace("PAUSE", images::PAUSE).as_bytes(), 0o644)?;
-    machine.put(
-        "pod.yaml",
-        POD.replace("IMAGE", images::BUSYBOX).replace("SLEEP", SLEEP).as_bytes(),
-        0o644,
-    )?;
+    machine.put("pod.yaml", pod.as_bytes(), 0o644)?;
     machine.put("lan0.netdev", b"[NetDev]\nName=lan0\nKind=dummy\n", 0o644)?;
     let lan = b"[Match]\nName=lan0\n[Network]\nAddress=10.0.0.5/24\nGateway=10.0.0.1\n";
     machine.put("lan0.network", lan, 0o644)?;
@@ -52,19 +78,7 @@ async fn reboot(dir: &Path) -> Result<()> {
     {
         machine.put_file(name, from, 0o600)?;
     }
-    machine.put("10-api.conf", API.as_bytes(), 0o644)?;
-
-    let said = machine.boot(&format!("{INSTALL}{CHECK}{ASK}"), LIMIT).await?;
-    ensure!(said.contains("restarts 0"), "it said\n{said}");
-    summary(answer(&said, "summary")?)?;
-    metrics(answer(&said, "cadvisor")?)?;
-    let journal = answer(&said, "journal")?;
-    ensure!(journal.contains("machine keelson["), "the journal of the agent's unit was shown as\n{journal}");
-    let few = answer(&said, "two-lines")?;
-    ensure!(few.lines().count() == 2, "two lines of the journal were shown as\n{few}");
-    let again = machine.boot(CHECK, LIMIT).await?;
-    ensure!(again.contains("all is well"), "after the reboot it said\n{again}");
-    Ok(())
+    machine.put("10-api.conf", API.as_bytes(), 0o644)
 }
 
 /// What the node's API answered to one of the questions of `ASK`.
@@ -186,8 +200,11 @@ cp /host/pod.yaml /etc/keelson/manifests/
 systemctl enable --now keelson || { journalctl -u keelson -n 40 --no-pager -o cat; exit 1; }
 "#;
 
-const CHECK: &str = r#"
+const FAIL: &str = r#"
 fail() { echo "FAILED: $*"; keelson pods || true; journalctl -u keelson -u keelson-overlay -n 60 --no-pager -o cat; systemctl status keelson --no-pager || true; exit 1; }
+"#;
+
+const CHECK: &str = r#"
 [ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] || fail "not on cgroup v2"
 n=0; until systemctl is-active -q keelson; do n=$((n + 1)); [ $n -lt 100 ] || fail "the unit is not active"; sleep 0.2; done
 n=0; until systemctl is-active -q keelson-overlay; do n=$((n + 1)); [ $n -lt 100 ] || fail "the overlay's unit is not active"; sleep 0.2; done

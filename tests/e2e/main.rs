@@ -7,12 +7,15 @@ mod features;
 mod logs;
 mod machine;
 mod make_run;
+mod managers;
 mod overlay;
 mod pods;
 mod rig;
 mod runtime_faults;
 mod static_pods;
 mod stats;
+mod user_namespaces;
+mod why;
 
 use std::process::ExitCode;
 
@@ -27,7 +30,7 @@ const SUITES: &[Definition] = &[
     Definition {
         name: "machine",
         needs: &[&[Part::Machine]],
-        wants: &[],
+        wants: &[Part::Containerd2, Part::Runc],
         body: |s| Box::pin(machine::body(s)),
     },
     Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },
@@ -42,6 +45,12 @@ const SUITES: &[Definition] = &[
     Definition { name: "logs", needs: CLUSTER, wants: &[], body: |s| Box::pin(logs::body(s)) },
     Definition { name: "api", needs: CLUSTER, wants: &[], body: |s| Box::pin(api::body(s)) },
     Definition { name: "pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(pods::body(s)) },
+    Definition {
+        name: "managers",
+        needs: CLUSTER,
+        wants: &[Part::Kubelet],
+        body: |s| Box::pin(managers::body(s)),
+    },
     Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
     Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },
     Definition { name: "overlay_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(overlay::as_pods(s)) },
@@ -57,7 +66,14 @@ const SUITES: &[Definition] = &[
         wants: &[Part::MetricsServer],
         body: |s| Box::pin(stats::body(s)),
     },
+    Definition {
+        name: "user_namespaces",
+        needs: CLUSTER,
+        wants: &[Part::Runc],
+        body: |s| Box::pin(user_namespaces::body(s)),
+    },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },
+    Definition { name: "why", needs: CLUSTER, wants: &[], body: |s| Box::pin(why::body(s)) },
     Definition { name: "rig", needs: CLUSTER, wants: &[], body: |s| Box::pin(rig::body(s)) },
 ];
 

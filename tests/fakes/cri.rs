@@ -14,7 +14,9 @@ use std::thread::JoinHandle;
 
 use keelson_proto::runtime::v1::image_service_server::ImageServiceServer;
 use keelson_proto::runtime::v1::runtime_service_server::RuntimeServiceServer;
-use keelson_proto::runtime::v1::{ContainerConfig, ExecSyncResponse, PodSandboxConfig};
+use keelson_proto::runtime::v1::{
+    ContainerConfig, ExecSyncResponse, PodSandboxConfig, RuntimeHandlerFeatures,
+};
 use tokio::net::UnixListener;
 use tokio::sync::{broadcast, oneshot};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -124,8 +126,8 @@ impl FakeCri {
     }
 
     /// Reports one more handler from now on.
-    pub fn add_handler(&self, name: &str, recursive_read_only_mounts: bool) {
-        self.shared.world().handlers.push((name.to_owned(), recursive_read_only_mounts));
+    pub fn add_handler(&self, name: &str, features: RuntimeHandlerFeatures) {
+        self.shared.world().handlers.push((name.to_owned(), features));
     }
 
     /// What it was told last of pods' addresses.

@@ -132,6 +132,18 @@ impl Agent {
         rows.with_context(|| format!("`keelson pods -o json` is no list: {out}"))
     }
 
+    /// What `keelson why` says of a pod, as JSON.
+    pub async fn why(&self, pod: &str) -> Result<Value> {
+        let out = self.why_with(&[pod, "-o", "json"]).await?;
+        serde_json::from_str(&out).with_context(|| format!("`keelson why -o json` said {out:?}"))
+    }
+
+    /// What `keelson why` prints.
+    pub async fn why_with(&self, arguments: &[&str]) -> Result<String> {
+        let socket = self.socket().display().to_string();
+        output(&self.program, &[&["why", "--socket", &socket], arguments].concat()).await
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.dir.join(SOCKET)
     }
@@ -140,12 +152,14 @@ impl Agent {
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the agent runs already");
         self.starts += 1;
+        // A kubelet knows nothing of a local socket.
+        let own = self.program.file_name().is_none_or(|name| name != "kubelet");
         let mut command = self.supervisor.command(&self.program)?;
         command
             .arg(format!("--config={}", self.dir.join("config.yaml").display()))
             .arg(format!("--root-dir={}", self.root_dir().display()))
             .arg(format!("--hostname-override={}", self.options.node))
-            .args(&self.options.flags);
+            .args(self.options.flags.iter().filter(|flag| own || !flag.starts_with("--socket=")));
         if !self.options.flags.iter().any(|flag| flag.starts_with("--node-ip=")) {
             command.arg(format!("--node-ip={}", isolation::NODE_IP));
         }
@@ -195,6 +209,14 @@ impl Agent {
     /// SIGTERM; the pods stay.
     pub async fn stop(&mut self) -> Result<ExitStatus> {
         self.daemon.take().context("the agent is not running")?.stop(Duration::from_secs(20)).await
+    }
+
+    /// Has another program, such as a kubelet, go on where this one was ended: with the same directories, configuration and
+    /// identity.
+    pub async fn hand_over(&mut self, program: &Path) -> Result<()> {
+        ensure!(self.daemon.is_none(), "the agent still runs");
+        self.program = program.into();
+        self.restart().await
     }
 
     pub async fn restart(&mut self) -> Result<()> {

@@ -22,6 +22,8 @@ pub enum Kind {
     Distribution,
     /// 2.x, built from its public module, with container events.
     V2,
+    /// The same on a runc that can map mounts, so that pods can have users of their own.
+    V2WithRunc,
 }
 
 pub struct Containerd {
@@ -67,7 +69,11 @@ impl Containerd {
         command.arg("--config").arg(self.dir.join("config.toml"));
         // Its own shim comes before any other that the machine may have.
         let path = std::env::var("PATH").unwrap_or_default();
-        let own = self.program("containerd")?.parent().map(|p| p.display().to_string()).unwrap_or_default();
+        let mut own =
+            self.program("containerd")?.parent().map(|p| p.display().to_string()).unwrap_or_default();
+        if self.kind == Kind::V2WithRunc {
+            own = format!("{own}:{}", Part::Runc.dir()?.display());
+        }
         command.env("PATH", format!("{own}:{path}:/usr/sbin:/sbin"));
         self.daemon = Some(Daemon::spawn("containerd", command, &self.dir.join("containerd.log"))?);
         until("containerd answers", Duration::from_secs(30), async || {
@@ -111,7 +117,7 @@ impl Containerd {
     fn program(&self, name: &str) -> Result<PathBuf> {
         match self.kind {
             Kind::Distribution => Ok(Path::new("/usr/bin").join(name)),
-            Kind::V2 => Ok(Part::Containerd2.dir()?.join(name)),
+            Kind::V2 | Kind::V2WithRunc => Ok(Part::Containerd2.dir()?.join(name)),
         }
     }
 
@@ -139,7 +145,7 @@ impl Containerd {
                  [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"{bin}\"\n  conf_dir = \"{conf}\"\n\
                  [plugins.\"io.containerd.grpc.v1.cri\".registry]\n  config_path = \"{registry}\"\n"
             ),
-            Kind::V2 => format!(
+            Kind::V2 | Kind::V2WithRunc => format!(
                 "version = 3\ndisabled_plugins = [\"io.containerd.snapshotter.v1.blockfile\", \"io.containerd.snapshotter.v1.btrfs\", \
                  \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.devmapper\", \
                  \"io.containerd.internal.v1.tracing\", \"io.containerd.tracing.processor.v1.otlp\", \

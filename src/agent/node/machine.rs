@@ -2,7 +2,7 @@
 //! size of the filesystem, which is not worth a poll.
 
 use keelson_core::config::Settings;
-use keelson_core::node::{Capacity, Machine};
+use keelson_core::node::{Capacity, Machine, Reserved};
 use keelson_core::resources::{HostFacts, HostResources, NodeCapacity};
 use keelson_host::cgroup::{Cgroups, Version};
 use keelson_host::machine::{self, Roots, filesystem};
@@ -15,7 +15,9 @@ pub struct MachineFacts {
     /// How containers are bounded here. Known once the pods' cgroups are there.
     pub resources: HostResources,
     /// Whether the kernel has anything to swap to.
-    swap_on: bool,
+    pub swap_on: bool,
+    /// Of a page that is not huge.
+    page_bytes: u64,
     /// Hidden in containers, beside what is hidden on every machine.
     pub masked_paths: Vec<String>,
 }
@@ -37,7 +39,8 @@ impl MachineFacts {
         let masked = found.thermal_throttle.iter().map(|path| path.to_string_lossy().into_owned());
         let masked_paths = masked.collect();
         let resources = HostResources::default();
-        Ok(Self { machine: found.machine, capacity, resources, swap_on: found.swap_on, masked_paths })
+        let (swap_on, page_bytes) = (found.swap_on, found.page_bytes);
+        Ok(Self { machine: found.machine, capacity, resources, swap_on, page_bytes, masked_paths })
     }
 
     pub fn node_capacity(&self) -> NodeCapacity {
@@ -59,8 +62,20 @@ impl MachineFacts {
             swap_on: self.swap_on,
             swap_bytes: self.machine.swap_bytes.unwrap_or(0),
             memory_bytes: self.capacity.memory_bytes,
+            allocatable_memory_bytes: self.unreserved_memory(settings),
+            page_bytes: self.page_bytes,
             page_sizes: self.capacity.huge_pages.keys().copied().collect(),
         };
+        for name in HostResources::without_effect(&settings.kubelet, facts.cgroup_v2) {
+            tracing::warn!("{name} has no effect: it needs cgroup v2, and this machine has v1");
+        }
         Ok(HostResources::new(&settings.kubelet, facts)?)
+    }
+
+    /// The memory that is kept neither for the system nor for the agent.
+    fn unreserved_memory(&self, settings: &Settings) -> u64 {
+        let reserved = Reserved::of(&settings.kubelet, &self.capacity);
+        let kept = reserved.system.memory_bytes.saturating_add(reserved.agent.memory_bytes);
+        self.capacity.memory_bytes.saturating_sub(kept)
     }
 }

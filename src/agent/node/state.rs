@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_core::admission::NodeView;
 use keelson_core::node::{NodeObject, host_ips};
+use keelson_core::user_namespaces::check_handler;
 use keelson_cri::status::RuntimeStatus;
 use tokio::sync::watch;
 
@@ -33,6 +34,8 @@ struct RuntimeFacts {
     name: String,
     /// The handlers that can mount recursively read-only. The default one has no name.
     recursive_read_only: BTreeSet<String>,
+    /// All handlers, each with whether it can give pods users of their own.
+    user_namespaces: BTreeMap<String, bool>,
     supplemental_groups_policy: bool,
     /// What keeps its network from being ready.
     network_problem: Option<String>,
@@ -43,6 +46,7 @@ impl NodeState {
         let runtime = RuntimeFacts {
             name: "containerd".to_owned(),
             recursive_read_only: BTreeSet::new(),
+            user_namespaces: BTreeMap::new(),
             supplemental_groups_policy: false,
             network_problem: None,
         };
@@ -122,6 +126,8 @@ impl NodeState {
         let able = status.handlers.iter().filter(|h| h.recursive_read_only_mounts);
         self.runtime.send_modify(|runtime| {
             runtime.recursive_read_only = able.map(|h| h.name.clone()).collect();
+            runtime.user_namespaces =
+                status.handlers.iter().map(|h| (h.name.clone(), h.user_namespaces)).collect();
             runtime.supplemental_groups_policy =
                 status.features.is_some_and(|f| f.supplemental_groups_policy);
         });
@@ -143,6 +149,12 @@ impl NodeState {
     /// Whether a handler of the runtime can mount recursively read-only.
     pub fn recursive_read_only(&self, handler: &str) -> bool {
         self.runtime.borrow().recursive_read_only.contains(handler)
+    }
+
+    /// Whether a handler of the runtime can give a pod users of its own, else why not.
+    pub fn check_user_namespaces(&self, handler: &str) -> Result<(), String> {
+        let runtime = self.runtime.borrow();
+        check_handler(handler, runtime.user_namespaces.iter().map(|(name, able)| (name.as_str(), *able)))
     }
 
     pub fn supplemental_groups_policy(&self) -> bool {

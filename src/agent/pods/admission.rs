@@ -56,6 +56,10 @@ impl Admission {
         self.decided.get(uid).cloned().unwrap_or_default()
     }
 
+    pub fn has_refused(&self, uid: &PodUid) -> bool {
+        matches!(self.decided.get(uid), Some(Directive::Refuse(_)))
+    }
+
     pub fn forget(&mut self, uid: &PodUid) {
         self.decided.remove(uid);
     }
@@ -70,10 +74,11 @@ impl Admission {
         if pod.metadata.deletion_timestamp.is_some() || has_finished(pod) {
             return Ok(Admitted::default());
         }
-        let refused = |uid: &PodUid| matches!(self.decided.get(uid), Some(Directive::Refuse(_)));
         let others: BTreeMap<_, _> =
-            all.filter(|(u, p)| *u != uid && !has_finished(p) && !refused(u)).collect();
+            all.filter(|(u, p)| *u != uid && !has_finished(p) && !self.has_refused(u)).collect();
         let others: Vec<&Pod> = others.values().map(|p| &***p).collect();
-        admit(pod, &others, &self.node.state.admission_view()).map(|()| Admitted::default())
+        admit(pod, &others, &self.node.state.admission_view())?;
+        self.node.managers.admit(pod, uid)?;
+        Ok(Admitted::default())
     }
 }

@@ -7,4 +7,6 @@ pub mod mirror_reconcile;
 pub mod node_lookup;
 pub mod orphans;
 pub mod pod_loop;
+mod record;
+pub mod resizes;
 pub mod supervisor;

@@ -11,10 +11,10 @@ use keelson_apiserver::Update;
 use keelson_core::desired::{DesiredPod, PodSource};
 use keelson_core::ids::PodUid;
 use keelson_core::manifest::CONFIG_MIRROR;
-use keelson_core::observed::ObservedPod;
+use keelson_core::observed::{ObservedPod, ObservedResources};
 use keelson_core::pod::{Directive, Order};
-use keelson_core::qos::QosClass;
-use keelson_core::resources::qos_cgroup_shares;
+use keelson_core::resource_managers::Seen;
+use keelson_core::resources::QosCgroups;
 use keelson_core::status::has_finished;
 use keelson_core::view::refused_manifest;
 use keelson_cri::{PodHint, RuntimeChange, Survey, observe_pod, survey};
@@ -29,6 +29,8 @@ use crate::pods::mirror::{self, NodeIdentity};
 use crate::pods::mirror_reconcile;
 use crate::pods::node_lookup::NodeLookup;
 use crate::pods::orphans;
+use crate::pods::record;
+use crate::pods::resizes::{Resizes, Trigger};
 use crate::pods::supervisor::Supervisor;
 use crate::report::status_writer::Target;
 
@@ -47,6 +49,9 @@ struct State {
     store: DesiredStore,
     supervisor: Supervisor,
     admission: Admission,
+    resizes: Resizes,
+    /// Something has happened that may let a resize be granted which waits, or brought one.
+    resizes_due: Option<Trigger>,
     lookup: NodeLookup,
     /// What the runtime held when the agent came up and nobody has claimed yet.
     found: BTreeMap<PodUid, ObservedPod>,
@@ -56,9 +61,13 @@ struct State {
     from_files: BTreeSet<PodUid>,
     orphans_settled: bool,
     complaints: BTreeSet<String>,
-    burstable_shares: i64,
+    /// As last written to the cgroups above those of pods.
+    classes: Option<QosCgroups>,
     strays: Option<mpsc::Sender<ObservedPod>>,
 }
+
+/// How often resizes that wait are looked at again although nothing has happened.
+const RESIZE_REVIEW: Duration = Duration::from_secs(180);
 
 impl PodLoop {
     /// Runs until dropped. Pods that are running go on without it.
@@ -68,9 +77,13 @@ impl PodLoop {
         for (uid, error) in &unread {
             tracing::warn!(%uid, %error, "the runtime holds a pod that it cannot describe; it is left alone");
         }
+        self.node.managers.found(&seen(&found));
+        self.node.user_namespaces.found(&found).await;
         let mut state = State {
             supervisor: Supervisor::new(self.node.clone()),
             admission: Admission::new(self.node.clone()),
+            resizes: Resizes::new(self.node.clone()),
+            resizes_due: None,
             lookup: NodeLookup::new(self.node.clone()),
             node: self.node,
             store: DesiredStore::default(),
@@ -79,13 +92,15 @@ impl PodLoop {
             from_files,
             orphans_settled: false,
             complaints: BTreeSet::new(),
-            burstable_shares: 0,
+            classes: None,
             strays: None,
         };
         let (found_stray, mut strays) = mpsc::channel(16);
         state.strays = Some(found_stray);
         let mut mirror_review = tokio::time::interval(Duration::from_secs(30));
         mirror_review.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut resize_review = tokio::time::interval(RESIZE_REVIEW);
+        resize_review.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connected = true;
         // Known once the node is registered; mirrors need it.
         let mut node_uid = state.node.state.uid();
@@ -118,6 +133,7 @@ impl PodLoop {
                 }
                 Ok(()) = node_uid.changed() => mirrors_due = true,
                 _ = mirror_review.tick() => mirrors_due = true,
+                _ = resize_review.tick() => state.resizes_due = state.resizes_due.or(Some(Trigger::Periodic)),
             }
             let uid = node_uid.borrow().clone();
             if mirrors_due && let Some(uid) = uid {
@@ -130,9 +146,25 @@ impl PodLoop {
                 );
             }
             state.settle_orphans();
-            state.weigh_burstable();
+            state.review_resizes();
+            state.set_classes();
         }
     }
+}
+
+/// What runs, and on which CPUs.
+fn seen(found: &BTreeMap<PodUid, ObservedPod>) -> Vec<Seen> {
+    let containers = found.values().flat_map(|pod| pod.running().map(move |c| (pod, c)));
+    let seen = containers.map(|(pod, c)| {
+        let held = |to: fn(&ObservedResources) -> &str| c.resources.as_ref().and_then(|r| to(r).parse().ok());
+        Seen {
+            pod: pod.uid.clone(),
+            container: c.name.clone(),
+            cpus: held(|r| &r.cpuset_cpus).unwrap_or_default(),
+            memory_nodes: held(|r| &r.cpuset_mems).unwrap_or_default(),
+        }
+    });
+    seen.collect()
 }
 
 async fn next(api: &mut Option<PodEvents>) -> Update<Pod> {
@@ -232,20 +264,41 @@ impl State {
                 self.supervisor.order(uid, Order::vanished(), None);
             } else {
                 self.admission.forget(uid);
+                self.resizes.forget(uid);
+                self.node.registry.remove(uid);
             }
             return;
         };
         self.bind_status(uid);
         let new = !self.supervisor.has(uid);
+        let desired = self.resizes.granted(&desired, !new || self.found.contains_key(uid));
+        self.resizes_due = Some(if new { Trigger::Added } else { Trigger::Updated });
+        let recorder = record::seen(&self.node, &desired, self.found.contains_key(uid));
         // What already runs was admitted by whoever started it.
         let directive = if new && !self.found.contains_key(uid) {
-            match self.admission.decide(&desired, self.store.all(), knowledge) {
-                Some(decided) => decided,
-                None => return self.lookup.want(uid.clone()),
+            let resizes = &self.resizes;
+            let all = self.store.all().map(|(uid, pod)| (uid, resizes.counted(uid, pod)));
+            match self.admission.decide(&desired, all, knowledge) {
+                Some(decided) => {
+                    if let Directive::Run(_) = &decided {
+                        self.resizes.admitted(&desired);
+                    }
+                    decided
+                }
+                None => {
+                    record::waits_for_node(&recorder);
+                    return self.lookup.want(uid.clone());
+                }
             }
         } else {
+            if new && let Err(refusal) = self.node.managers.admit(&desired.pod, uid) {
+                tracing::warn!(pod = desired.name(), namespace = desired.namespace(), %uid, reason = refusal.reason, message = refusal.message, "runs, but cannot have what it asks for alone");
+            }
             self.admission.directive(uid)
         };
+        if new {
+            record::judged(&recorder, &directive);
+        }
         if let (true, Directive::Refuse(refusal)) = (new, &directive) {
             tracing::warn!(pod = desired.name(), namespace = desired.namespace(), %uid, reason = refusal.reason, message = refusal.message, "pod refused");
             self.node.pod_event(&desired.pod, true, &refusal.reason, &refusal.message, None);
@@ -255,7 +308,24 @@ impl State {
             self.retire_revisions(&desired);
         }
         let found = self.found.remove(uid);
-        self.supervisor.order(uid, Order { desired: Some(desired), directive }, found);
+        let resize = self.resizes.order(uid);
+        self.supervisor.order(uid, Order { desired: Some(desired), directive, resize }, found);
+    }
+
+    /// Grants what can be granted of specs that ask for other resources than their pods have.
+    fn review_resizes(&mut self) {
+        let Some(trigger) = self.resizes_due.take() else { return };
+        if !self.resizes.any_wish() || !self.store.complete(self.node.api.is_some()) {
+            return;
+        }
+        let admission = &self.admission;
+        let changed = self.resizes.review(&self.store, |uid| admission.has_refused(uid), trigger);
+        for uid in changed {
+            let Some(desired) = self.store.get(&uid).filter(|_| self.supervisor.has(&uid)) else { continue };
+            let desired = self.resizes.granted(&desired, true);
+            let (directive, resize) = (self.admission.directive(&uid), self.resizes.order(&uid));
+            self.supervisor.order(&uid, Order { desired: Some(desired), directive, resize }, None);
+        }
     }
 
     /// A manifest that was edited while no agent ran: what its old text has left goes first. That needs no apiserver.
@@ -332,6 +402,10 @@ impl State {
 
     fn ended(&mut self, uid: &PodUid) {
         self.admission.forget(uid);
+        self.resizes.forget(uid);
+        self.resizes_due = Some(Trigger::Removed);
+        self.node.actuated.remove(uid);
+        self.node.managers.release(uid);
         self.node.registry.remove(uid);
         self.node.reports.metrics.forget(uid);
         self.node.reports.statuses.forget(uid);
@@ -355,6 +429,15 @@ impl State {
         orphans::on_disk(&self.node, &mut left, |uid| {
             self.supervisor.has(uid) || self.store.get(uid).is_some() || self.unread.contains(uid)
         });
+        let here = |uid: &PodUid| {
+            self.supervisor.has(uid)
+                || self.store.get(uid).is_some()
+                || self.unread.contains(uid)
+                || left.contains_key(uid)
+        };
+        self.node.managers.keep_only(here);
+        self.node.allocated.keep_only(here);
+        self.node.actuated.keep_only(here);
         for (uid, observed) in left {
             tracing::info!(%uid, namespace = observed.namespace, pod = observed.name, "nobody asks for this pod any more; taking it down");
             self.supervisor.order(&uid, Order::vanished(), Some(observed));
@@ -363,16 +446,17 @@ impl State {
 }
 
 impl State {
-    /// Burstable pods together weigh against the others what they request together.
-    fn weigh_burstable(&mut self) {
-        let live = self.store.all().map(|(_, pod)| &**pod).filter(|p| !has_finished(p));
-        let shares = qos_cgroup_shares(QosClass::Burstable, live);
-        if std::mem::replace(&mut self.burstable_shares, shares) == shares {
+    /// What pods request together counts for them together, against the others.
+    fn set_classes(&mut self) {
+        let granted = self.store.all().map(|(uid, pod)| &**self.resizes.counted(uid, pod));
+        let live: Vec<_> = granted.filter(|p| !has_finished(p)).collect();
+        let classes = self.node.machine.resources.classes(live.into_iter());
+        if self.classes.replace(classes) == Some(classes) {
             return;
         }
-        let (cgroups, wanted) = (self.node.cgroups.clone(), u64::try_from(shares).unwrap_or(2));
+        let cgroups = self.node.cgroups.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(e) = cgroups.set_qos(QosClass::Burstable, wanted) {
+            if let Err(e) = cgroups.set_classes(&classes) {
                 tracing::warn!(error = %e, "the weight of burstable pods is not set");
             }
         });

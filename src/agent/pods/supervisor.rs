@@ -12,6 +12,7 @@ use tokio::task::{Id, JoinSet};
 use tracing::Instrument;
 
 use crate::node::Node;
+use crate::pods::record;
 use crate::worker::{Ended, Worker};
 
 pub struct Supervisor {
@@ -77,6 +78,7 @@ impl Supervisor {
         let wanted = order.desired.is_some();
         if wanted && is_static && self.workers.values().any(|h| h.is_static && h.name == name) {
             tracing::info!(namespace = name.0, pod = name.1, %uid, "new revision of a static pod waits for the old one to stop");
+            record::waits_for_predecessor(&self.node, uid);
             self.queued.insert(name, (uid.clone(), order));
             return;
         }

@@ -34,6 +34,8 @@ pub struct RuntimeContainer {
     pub image: String,
     /// Empty when the runtime named none that passed validation.
     pub log_path: String,
+    /// The CPUs that it is held to, where the runtime says so.
+    pub cpuset: Option<String>,
 }
 
 impl RuntimePod {
@@ -52,6 +54,7 @@ impl RuntimePod {
             started_at: c.started_at,
             image: c.image.clone(),
             log_path: c.log_path.clone(),
+            cpuset: c.resources.as_ref().map(|r| r.cpuset_cpus.clone()),
         });
         Self {
             uid: pod.uid.clone(),

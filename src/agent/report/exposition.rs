@@ -15,6 +15,9 @@ use crate::report::stats;
 pub fn own(node: &Node) -> Text {
     let mut text = Text::default();
     node.reports.metrics.write(&mut text, &node.settings.node_name, &node.registry.running());
+    let statuses: Vec<_> = node.registry.desired().into_iter().filter_map(|record| record.status).collect();
+    node.reports.metrics.resizes.write(&mut text, statuses.iter().map(|status| &**status));
+    node.managers.write_metrics(&mut text);
     keelson_cri::operations::write(&mut text);
     keelson_apiserver::requests::write(&mut text);
     text.family("kubernetes_build_info", Kind::Gauge, "Which version this is; always 1");

@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use keelson_core::ids::PodUid;
 use keelson_core::observed::ContainerState;
 use keelson_core::probe::{Outcome, ProbeKind};
-use keelson_kit::metrics::{Histogram, Kind, LabelledCounter, Text};
+use keelson_kit::metrics::{Kind, LabelledCounter, Text};
 
 use crate::registry::RuntimePod;
+use crate::report::resize_metrics::ResizeMetrics;
+use crate::report::start_metrics::StartMetrics;
 
-/// As the kubelet has them for the start of a pod.
-const START_BOUNDS: &[f64] = &[
-    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
-    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
-];
-
+#[derive(Default)]
 pub struct Metrics {
-    pod_start: Mutex<Histogram>,
+    pub starts: StartMetrics,
+    pub resizes: ResizeMetrics,
     started_pods: LabelledCounter<0>,
+    own_users: LabelledCounter<0>,
+    own_users_failed: LabelledCounter<0>,
     started_containers: LabelledCounter<1>,
     failed_containers: LabelledCounter<2>,
+    failed_pods: LabelledCounter<0>,
     rejected_pods: LabelledCounter<1>,
     rotated_logs: LabelledCounter<0>,
     log_streams: Arc<AtomicU64>,
@@ -47,29 +47,21 @@ impl Drop for LogStream {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            pod_start: Mutex::new(Histogram::new(START_BOUNDS)),
-            started_pods: LabelledCounter::default(),
-            started_containers: LabelledCounter::default(),
-            failed_containers: LabelledCounter::default(),
-            rejected_pods: LabelledCounter::default(),
-            rotated_logs: LabelledCounter::default(),
-            log_streams: Arc::default(),
-            probes: Mutex::default(),
-        }
-    }
-}
-
 impl Metrics {
-    /// A pod that was new here has begun to run.
-    pub fn pod_started(&self, took: Duration) {
-        lock(&self.pod_start).observe(took.as_secs_f64());
-    }
-
     pub fn sandbox_made(&self) {
         self.started_pods.count([]);
+    }
+
+    /// A sandbox with users of its own was asked for, and came about or not.
+    pub fn own_users(&self, made: bool) {
+        self.own_users.count([]);
+        if !made {
+            self.own_users_failed.count([]);
+        }
+    }
+
+    pub fn sandbox_not_made(&self) {
+        self.failed_pods.count([]);
     }
 
     /// `kind` is container or init_container.
@@ -131,10 +123,14 @@ impl Metrics {
                 pods.iter().map(|p| p.containers.iter().filter(|c| c.state == state).count()).sum();
             text.sample(&[("container_state", label)], count);
         }
-        let help = "From seeing a pod for the first time to its running";
-        text.family("kubelet_pod_start_duration_seconds", Kind::Histogram, help);
-        lock(&self.pod_start).write(text, &[]);
+        self.starts.write(text);
         self.started_pods.write(text, "kubelet_started_pods_total", [], "Sandboxes that were made");
+        let help = "Sandboxes with users of their own that were asked for";
+        self.own_users.write(text, "kubelet_started_user_namespaced_pods_total", [], help);
+        let help = "Sandboxes with users of their own that were not made";
+        self.own_users_failed.write(text, "kubelet_started_user_namespaced_pods_errors_total", [], help);
+        let help = "Sandboxes that could not be made";
+        self.failed_pods.write(text, "kubelet_started_pods_errors_total", [], help);
         let help = "Containers that were started";
         self.started_containers.write(text, "kubelet_started_containers_total", ["container_type"], help);
         let help = "Containers that could not be started";

@@ -5,6 +5,8 @@ pub mod exposition;
 pub mod handle;
 pub mod log_end;
 pub mod metrics;
+pub mod resize_metrics;
+pub mod start_metrics;
 pub mod stats;
 pub mod status_writer;
 

@@ -150,14 +150,25 @@ impl StatusWriter {
             };
             match self.record(uid, &target, wanted, sent) {
                 Attempt::Gone => return,
-                Attempt::Done => backoff.reset(),
+                Attempt::Done => {
+                    backoff.reset();
+                    self.note(uid, Ok(()));
+                }
                 Attempt::Failed(error) => {
                     let pause = backoff.fail(RETRY);
                     let pod = format!("{}/{}", target.namespace, target.name);
                     tracing::warn!(pod, %uid, %error, retry_in = ?pause, "status not written");
+                    self.note(uid, Err(&error.to_string()));
                     tokio::time::sleep(pause).await;
                 }
             }
+        }
+    }
+
+    /// Into the pod's timeline.
+    fn note(&self, uid: &PodUid, written: Result<(), &str>) {
+        if let Some(recorder) = self.registry.timelines().get(uid) {
+            recorder.record(|timeline, now| timeline.status_written(written, now));
         }
     }
 

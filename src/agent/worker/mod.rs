@@ -10,10 +10,10 @@ mod interrupt;
 mod meanwhile;
 mod probes;
 mod report;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::Timestamp;
 use keelson_core::backoff::{CrashPolicy, Retry};
@@ -23,11 +23,13 @@ use keelson_core::observed::ObservedPod;
 use keelson_core::plan::{Plan, advance, plan};
 use keelson_core::pod::{CleanUp, Order, PodState, Waiting};
 use keelson_core::qos::{QosClass, qos_of};
+use keelson_core::timeline::{Beginning, PodTimeline};
 use keelson_cri::{PodHint, observe_pod};
 use tokio::sync::{Notify, watch};
 
 use crate::node::Node;
 use crate::probe::prober::Prober;
+use crate::registry::timelines::Recorder;
 use inbox::{Inbox, Wake};
 use report::termination_messages;
 
@@ -44,8 +46,8 @@ pub struct Worker {
     stale: bool,
     /// After the runtime could not be asked.
     observe_retry: Retry,
-    /// When a pod that is new here was first seen, until it runs.
-    new_since: Option<Instant>,
+    /// Writes the pod's timeline.
+    recorder: Recorder,
 }
 
 /// How a worker's life ended.
@@ -74,11 +76,17 @@ impl Worker {
             (None, None) => Default::default(),
         };
         let inbox = Inbox::new(orders, bell, node.api.as_ref());
-        let prober = Prober::new(inbox.probe_bell(), probes::reports(&node, desired.as_ref()));
+        let recorder = node.registry.timelines().of(&uid, |agent_began| match &desired {
+            Some(desired) => Beginning::desired(desired, found.is_some(), agent_began),
+            None => Beginning::left(&uid, &namespace, &name, agent_began),
+        });
+        let prober = Prober::new(inbox.probe_bell(), probes::reports(&node, &recorder, desired.as_ref()));
         let stale = found.is_none();
         let observed = found.unwrap_or_else(|| ObservedPod::empty(uid.clone(), &namespace, &name));
+        let mut state = PodState::new(desired, &observed, crash_policy(&node));
+        state.resume_resize(node.actuated.get(&uid).as_deref(), &observed);
         Self {
-            state: PodState::new(desired, &observed, crash_policy(&node)),
+            state,
             node,
             uid,
             inbox,
@@ -87,14 +95,17 @@ impl Worker {
             held_back: BTreeMap::new(),
             stale,
             observe_retry: Retry::default(),
-            new_since: stale.then(Instant::now),
+            recorder,
         }
     }
 
     pub async fn run(mut self) -> Ended {
         if !self.stale {
             self.take_stock(&self.observed);
+            self.recorder.record(|timeline, now| timeline.found(&self.observed, now));
         }
+        let began = self.recorder.record(PodTimeline::worker_began);
+        began.into_iter().for_each(|after| self.node.reports.metrics.starts.worker_began(after));
         loop {
             if self.stale && Box::pin(self.observe()).await.is_err() {
                 if !self.wait(self.observe_retry.at()).await {
@@ -105,6 +116,7 @@ impl Worker {
             }
             let order = self.inbox.latest_order();
             self.state.take_order(&order);
+            self.record_actuated();
             let plan = self.decide(&order);
             let events = self.state.report_backoff(&plan, &self.observed);
             self.report_events(&events);
@@ -118,6 +130,7 @@ impl Worker {
                     self.report_events(&softened);
                     continue;
                 }
+                self.record_waits(&plan);
                 if !self.wait(self.state.wake_at(&plan, now)).await {
                     return Ended::Abandoned;
                 }
@@ -125,6 +138,7 @@ impl Worker {
                 self.report_plan(&plan);
                 // On the heap, so that a pod at rest does not keep room for all that it might be doing.
                 Box::pin(self.execute(plan.actions)).await;
+                self.record_actuated();
             }
         }
     }
@@ -137,9 +151,12 @@ impl Worker {
         if next != self.state.lifecycle {
             tracing::debug!(from = ?self.state.lifecycle, to = ?next, "lifecycle");
         }
+        self.record_end(&next);
         let event = self.state.enter(next);
         self.report_events(event.as_slice());
         self.state.refresh_volumes(now);
+        let resized = self.state.review_resize(&self.observed);
+        self.report_events(resized.as_slice());
         // Before the plan: what a sidecar's probe is known to have said lets the next container go on.
         self.follow_probes();
         let facts = self.facts();
@@ -178,16 +195,26 @@ impl Worker {
                 tracing::warn!(error = %e, "cannot observe the pod");
                 self.stale = true;
                 self.observe_retry.failed(Timestamp::now());
+                self.record_unobserved(&e);
                 return Err(Unobserved);
             }
         }
         self.observe_retry.succeeded();
         self.take_stock(&self.observed);
         self.state.observed(&self.observed);
+        self.recorder.record(|timeline, now| timeline.observed(&self.observed, now));
         for (id, message) in termination_messages(&self.state, &self.observed).await {
+            self.record_exit(&id, &message);
             self.state.message_read(id, message);
         }
         Ok(())
+    }
+
+    /// Keeps what the cgroups have for the next agent.
+    fn record_actuated(&self) {
+        if let Some(actuated) = &self.state.actuated {
+            self.node.actuated.set(&self.uid, actuated);
+        }
     }
 
     /// Lets the others know what runs.

@@ -9,20 +9,27 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use keelson_core::desired::DesiredPod;
 use keelson_core::ids::ContainerId;
 use keelson_core::observed::ObservedContainer;
+use keelson_core::probe::Outcome;
+use keelson_core::timeline::{Place, Step};
 
 use super::Worker;
 use crate::node::Node;
-use crate::probe::handler::Place;
+use crate::probe::handler;
 use crate::probe::prober::{Instance, Report};
+use crate::registry::timelines::Recorder;
 
 /// Failed probes become events; the recorder folds repetitions into one.
-pub(super) fn reports(node: &Arc<Node>, desired: Option<&DesiredPod>) -> Report {
-    let (node, desired) = (node.clone(), desired.cloned());
+pub(super) fn reports(node: &Arc<Node>, recorder: &Recorder, desired: Option<&DesiredPod>) -> Report {
+    let (node, recorder, desired) = (node.clone(), recorder.clone(), desired.cloned());
     Arc::new(move |container, kind, outcome| {
         let Some(desired) = &desired else { return };
         let pod = (&desired.uid, desired.namespace(), desired.name());
         node.reports.metrics.probed(pod, container, kind, outcome);
         if let Some(event) = outcome.event(kind) {
+            if !matches!(outcome, Outcome::Warning(_)) {
+                let cause = &event.message;
+                recorder.record(|t, now| t.failed(Step::Probe, Place::Probe, Some(container), cause, now));
+            }
             node.pod_event(&desired.pod, event.warning, event.reason, &event.message, Some(container));
         }
     })
@@ -59,10 +66,10 @@ impl Worker {
     }
 
     /// Where probes and hooks of a container go.
-    pub(super) fn place(&self, id: &ContainerId, name: &str) -> Option<Place> {
+    pub(super) fn place(&self, id: &ContainerId, name: &str) -> Option<handler::Place> {
         let desired = self.state.desired.as_ref()?;
         let container = desired.container(name)?;
-        Some(Place {
+        Some(handler::Place {
             runtime: self.node.runtime.clone(),
             container: id.clone(),
             pod_ip: self.pod_ip(desired),

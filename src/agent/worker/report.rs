@@ -18,11 +18,6 @@ impl Worker {
         let Some(desired) = self.state.desired.clone() else { return };
         let (observed, state, held_back) = (&self.observed, &self.state, &self.held_back);
         let status = status::derive(&StatusInput { desired: &desired, observed, state, facts, held_back });
-        if status.phase.as_deref() != Some("Pending")
-            && let Some(since) = self.new_since.take()
-        {
-            self.node.reports.metrics.pod_started(since.elapsed());
-        }
         self.state.previous_status = self.hand_on(&desired, &self.state, status);
     }
 
@@ -35,6 +30,10 @@ impl Worker {
     ) -> Arc<PodStatus> {
         let row = status::view_row(desired, &status);
         let unchanged = status == *state.previous_status;
+        if !unchanged && let Some(spec) = &desired.pod.spec {
+            let running = self.recorder.record(|timeline, now| timeline.status(&status, spec, now));
+            running.into_iter().for_each(|took| self.node.reports.metrics.starts.pod_running(took));
+        }
         let status = if unchanged { state.previous_status.clone() } else { Arc::new(status) };
         if self.node.registry.publish(&self.uid, &desired.pod, status.clone(), row) {
             self.node.reports.statuses.write(&self.uid);

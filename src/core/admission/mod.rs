@@ -2,11 +2,13 @@
 
 mod affinity;
 mod app_armor;
+mod declared;
 mod fit;
 mod sysctls;
 #[cfg(test)]
 mod tests;
 
+pub use declared::DECLARED_FEATURES;
 pub use sysctls::normalized as sysctl_name;
 
 use std::collections::BTreeMap;
@@ -80,7 +82,7 @@ impl Rejection {
 }
 
 /// Decides about one pod beside those that run already. Of several reasons the first is reported, in the kubelet's order:
-/// what no eviction could change, then resources, then affinity, ports and taints, then AppArmor.
+/// what no eviction could change, then resources, then affinity, ports and taints, then AppArmor and features of the node.
 ///
 /// A pod from a manifest stays whatever the taints say: nobody else could run it.
 pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejection> {
@@ -120,7 +122,12 @@ pub fn admit(pod: &Pod, others: &[&Pod], node: &NodeView) -> Result<(), Rejectio
     if !is_static(pod) && evicting.any(|taint| !tolerations.iter().any(|t| tolerates(t, taint))) {
         return Err(Rejection::predicate(TAINT, "node(s) had taints that the pod didn't tolerate"));
     }
-    app_armor::check(pod, spec, node.app_armor)
+    // One that has run before was judged then; after a reboot it is not refused for what has changed.
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    if matches!(phase, None | Some("" | "Pending")) {
+        app_armor::check(pod, spec, node.app_armor)?;
+    }
+    declared::check(spec)
 }
 
 /// Whether a toleration covers a taint. An empty key with Exists covers all.

@@ -207,8 +207,31 @@ fn a_profile_that_the_kernel_cannot_enforce_keeps_a_pod_away() {
         pod.metadata.annotations = Some([(key, value.to_owned())].into());
         admit(&pod, &[], &NodeView { app_armor, ..node() }).is_ok()
     };
+    let mut ran = pod(json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}));
+    for (phase, taken) in [("Pending", false), ("Running", true)] {
+        ran.status = serde_json::from_value(json!({"phase": phase})).unwrap();
+        let got = admit(&ran, &[], &NodeView { app_armor: false, ..node() });
+        assert_eq!(got.is_ok(), taken, "{phase}");
+    }
     assert!(annotated("unconfined", false) && annotated("localhost/p", true));
     assert!(!annotated("runtime/default", false) && !annotated("localhost/", true));
+}
+
+#[test]
+fn a_pod_that_needs_what_the_node_does_not_declare_is_refused() {
+    let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}});
+    let container = json!({"name": "c", "restartPolicyRules": [rule]});
+    let missing = "PodFeatureUnsupported: Pod requires node features that are not available: UserNamespacesHostNetworkSupport";
+    for (what, spec, want) in [
+        ("restarts of all containers", json!({"containers": [container]}), ""),
+        ("users of its own", json!({"hostUsers": false}), ""),
+        ("the host's network", json!({"hostUsers": true, "hostNetwork": true}), ""),
+        ("its own users on the host's network", json!({"hostUsers": false, "hostNetwork": true}), missing),
+    ] {
+        let got = admit(&pod(spec), &[], &node()).err().map(|r| r.to_string()).unwrap_or_default();
+        assert_eq!(got, want, "{what}");
+    }
+    assert!(DECLARED_FEATURES.is_sorted());
 }
 
 #[test]

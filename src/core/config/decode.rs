@@ -6,6 +6,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, V
 use serde::forward_to_deserialize_any;
 
 use super::tree::{Entry, Node, Origin, Value};
+use crate::likeness::distance;
 
 /// A value that does not fit its field.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,21 +80,6 @@ fn plain(expected: &dyn de::Expected) -> String {
         "a map" => "a mapping".into(),
         other => other.into(),
     }
-}
-
-/// Levenshtein's, for suggesting the name that was meant.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 struct At<'de>(&'de Node);

@@ -92,25 +92,25 @@ section! {
         pub cgroups_per_qos: bool = if_absent(true) => "cgroupsPerQOS", flag("cgroups-per-qos", Bool);
         pub cgroup_driver: CgroupDriver = if_absent(CgroupDriver::Cgroupfs) => "cgroupDriver",
             flag("cgroup-driver", Text);
-        pub(super) cpu_manager_policy: CpuManagerPolicy = if_absent(CpuManagerPolicy::None) => "cpuManagerPolicy",
+        pub cpu_manager_policy: CpuManagerPolicy = if_absent(CpuManagerPolicy::None) => "cpuManagerPolicy",
             flag("cpu-manager-policy", Text);
         /// None: as the kernel does it by default, which the kubelet decides by cgroup version.
         pub single_process_oom_kill: Option<bool> = if_absent(None) => "singleProcessOOMKill";
-        pub(super) cpu_manager_policy_options: BTreeMap<String, String> =
+        pub cpu_manager_policy_options: BTreeMap<String, String> =
             if_absent(BTreeMap::new()) => "cpuManagerPolicyOptions",
             flag("cpu-manager-policy-options", Map);
-        pub(super) cpu_manager_reconcile_period: Period = if_zero(Period::seconds(10)) => "cpuManagerReconcilePeriod",
+        pub cpu_manager_reconcile_period: Period = if_zero(Period::seconds(10)) => "cpuManagerReconcilePeriod",
             flag("cpu-manager-reconcile-period", Text);
-        pub(super) memory_manager_policy: MemoryManagerPolicy =
+        pub memory_manager_policy: MemoryManagerPolicy =
             if_absent(MemoryManagerPolicy::None) => "memoryManagerPolicy",
             flag("memory-manager-policy", Text);
-        pub(super) topology_manager_policy: TopologyManagerPolicy =
+        pub topology_manager_policy: TopologyManagerPolicy =
             if_absent(TopologyManagerPolicy::None) => "topologyManagerPolicy",
             flag("topology-manager-policy", Text);
-        pub(super) topology_manager_scope: TopologyManagerScope =
+        pub topology_manager_scope: TopologyManagerScope =
             if_absent(TopologyManagerScope::Container) => "topologyManagerScope",
             flag("topology-manager-scope", Text);
-        pub(super) topology_manager_policy_options: BTreeMap<String, String> =
+        pub topology_manager_policy_options: BTreeMap<String, String> =
             if_absent(BTreeMap::new()) => "topologyManagerPolicyOptions",
             flag("topology-manager-policy-options", Map);
         pub(super) qos_reserved: BTreeMap<String, String> = if_absent(BTreeMap::new()) => "qosReserved",
@@ -167,8 +167,9 @@ section! {
             flag("make-iptables-util-chains", Bool);
         pub(super) iptables_masquerade_bit: i32 = if_absent(14) => "iptablesMasqueradeBit", check(between(0, 31));
         pub(super) iptables_drop_bit: i32 = if_absent(15) => "iptablesDropBit", check(between(0, 31));
-        pub(super) feature_gates: BTreeMap<String, bool> = if_absent(BTreeMap::new()) => "featureGates",
-            flag("feature-gates", Gates);
+        pub feature_gates: BTreeMap<String, bool> = if_absent(BTreeMap::new()) => "featureGates",
+            flag("feature-gates", Gates),
+            partly("MemoryQoS and the gates of the managers' policy options are acted on; everything else is as it is by default");
         pub fail_swap_on: bool = if_absent(true) => "failSwapOn", flag("fail-swap-on", Bool);
         pub memory_swap: MemorySwap = if_absent(MemorySwap::default()) => "memorySwap";
         pub container_log_max_size: QuantityText = if_zero(QuantityText::of("10Mi")) => "containerLogMaxSize",
@@ -184,7 +185,7 @@ section! {
             flag("system-reserved", Map), check(reserved);
         pub kube_reserved: BTreeMap<String, QuantityText> = if_absent(BTreeMap::new()) => "kubeReserved",
             flag("kube-reserved", Map), check(reserved);
-        pub(super) reserved_system_cpus: String = if_zero(String::new()) => "reservedSystemCPUs",
+        pub reserved_system_cpus: String = if_zero(String::new()) => "reservedSystemCPUs",
             flag("reserved-cpus", Text), check(cpu_list);
         pub(super) show_hidden_metrics_for_version: String = if_zero(String::new()) => "showHiddenMetricsForVersion";
         pub(super) system_reserved_cgroup: String = if_zero(String::new()) => "systemReservedCgroup",
@@ -212,13 +213,13 @@ section! {
         pub(super) shutdown_grace_period_by_pod_priority: Vec<ShutdownGracePeriodByPodPriority> =
             if_absent(vec![]) => "shutdownGracePeriodByPodPriority";
         pub crash_loop_back_off: CrashLoopBackOff = if_absent(CrashLoopBackOff::default()) => "crashLoopBackOff";
-        pub(super) reserved_memory: Vec<MemoryReservation> = if_absent(vec![]) => "reservedMemory",
+        pub reserved_memory: Vec<MemoryReservation> = if_absent(vec![]) => "reservedMemory",
             flag("reserved-memory", ReservedMemory);
         pub(super) enable_profiling_handler: bool = if_absent(true) => "enableProfilingHandler";
         pub(super) enable_debug_flags_handler: bool = if_absent(true) => "enableDebugFlagsHandler";
         pub seccomp_default: bool = if_absent(false) => "seccompDefault", flag("seccomp-default", Bool);
-        pub(super) memory_throttling_factor: f64 = if_absent(0.9) => "memoryThrottlingFactor", check(share);
-        pub(super) memory_reservation_policy: MemoryReservationPolicy =
+        pub memory_throttling_factor: f64 = if_absent(0.9) => "memoryThrottlingFactor", check(share);
+        pub memory_reservation_policy: MemoryReservationPolicy =
             if_absent(MemoryReservationPolicy::None) => "memoryReservationPolicy";
         pub register_with_taints: Vec<Taint> = if_absent(vec![]) => "registerWithTaints",
             flag("register-with-taints", Taints), check(taints);
@@ -234,7 +235,7 @@ section! {
             flag("image-service-endpoint", Text), check(unix_socket);
         /// The kubelet's default is true. Here a node with cgroup v1 works, so it is accepted and not acted on.
         pub(super) fail_cgroup_v1: bool = if_absent(true) => "failCgroupV1", flag("fail-cgroupv1", Bool);
-        pub(super) user_namespaces: Option<UserNamespaces> = if_absent(None) => "userNamespaces";
+        pub user_namespaces: Option<UserNamespaces> = if_absent(None) => "userNamespaces";
     }
 }
 

@@ -65,15 +65,15 @@ section! {
             check(between(Period::seconds(1), Period::minutes(5)));
     }
     MemoryReservation {
-        pub(super) numa_node: i32 = if_absent(0) => "numaNode";
-        pub(super) limits: BTreeMap<String, QuantityText> = if_absent(BTreeMap::new()) => "limits";
+        pub numa_node: i32 = if_absent(0) => "numaNode";
+        pub limits: BTreeMap<String, QuantityText> = if_absent(BTreeMap::new()) => "limits";
     }
     Tracing {
         pub(super) endpoint: Option<String> = if_absent(None) => "endpoint";
         pub(super) sampling_rate_per_million: Option<i32> = if_absent(None) => "samplingRatePerMillion";
     }
     UserNamespaces {
-        pub(super) ids_per_pod: i64 = if_absent(65536) => "idsPerPod";
+        pub ids_per_pod: i64 = if_absent(65536) => "idsPerPod";
     }
     /// A taint that the node is registered with.
     Taint {

@@ -1,7 +1,7 @@
 //! Values that are each right for their field, but wrong together.
 
 use super::fields::Problem;
-use super::{Enforcement, KubeletConfiguration, Period};
+use super::{Enforcement, KubeletConfiguration, MemoryReservationPolicy, Period};
 
 /// Every problem with its field's path.
 pub(super) fn check(c: &KubeletConfiguration) -> Vec<Problem> {
@@ -10,10 +10,15 @@ pub(super) fn check(c: &KubeletConfiguration) -> Vec<Problem> {
     shutdown(c, &mut found);
     eviction(c, &mut found);
     allocatable(c, &mut found);
-    if c.max_pods > 0
-        && c.user_namespaces.as_ref().is_some_and(|u| u.ids_per_pod <= 0 || u.ids_per_pod % 65536 != 0)
-    {
-        found.push(("userNamespaces.idsPerPod".into(), "must be a multiple of 65536 greater than 0".into()));
+    let tiered = c.memory_reservation_policy == MemoryReservationPolicy::TieredReservation;
+    if tiered && c.feature_gates.get("MemoryQoS") != Some(&true) {
+        let problem = "TieredReservation needs featureGates: {MemoryQoS: true}";
+        found.push(("memoryReservationPolicy".into(), problem.into()));
+    }
+    let ids = c.user_namespaces.as_ref().map_or(65536, |u| u.ids_per_pod);
+    if !(65536..=i64::from(u32::MAX)).contains(&ids) || ids % 65536 != 0 {
+        let problem = format!("{ids} must be a multiple of 65536 from 65536 to {}", u32::MAX);
+        found.push(("userNamespaces.idsPerPod".into(), problem));
     }
     found
 }

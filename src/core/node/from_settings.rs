@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::{Amounts, Capacity, Reserved};
 use crate::config::{self, KubeletConfiguration, QuantityText, Settings};
+use crate::cpuset::CpuSet;
 use crate::node_api::{Exposure, exposure};
 
 /// What an administrator wants of the Node when it is created. Afterwards only the labels are kept as they are here.
@@ -51,9 +52,15 @@ impl Reserved {
     /// Percentages are of `capacity`.
     pub fn of(config: &KubeletConfiguration, capacity: &Capacity) -> Self {
         let hard = |signal: &str, of: u64| config.eviction_hard.get(signal).map_or(0, |t| t.resolve(of));
+        let (mut system, mut agent) = (amounts(&config.system_reserved), amounts(&config.kube_reserved));
+        // Named CPUs are the ones that are reserved, whatever amounts say.
+        if let Some(named) = config.reserved_system_cpus.parse::<CpuSet>().ok().filter(|s| !s.is_empty()) {
+            system.cpu_millis = named.len() as u64 * 1000;
+            agent.cpu_millis = 0;
+        }
         Self {
-            system: amounts(&config.system_reserved),
-            agent: amounts(&config.kube_reserved),
+            system,
+            agent,
             eviction: Amounts {
                 cpu_millis: 0,
                 memory_bytes: hard("memory.available", capacity.memory_bytes),

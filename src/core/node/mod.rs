@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::admission::DECLARED_FEATURES;
 use addresses::shown_addresses;
 pub use addresses::{HostAddresses, fixed_addresses, host_ips, next_addresses, node_addresses};
 pub use capacity::{Amounts, Capacity, Reserved, allocatable, binary_quantity, cpu_quantity};
@@ -101,6 +102,7 @@ pub fn desired_status(facts: &NodeFacts, previous: Option<&NodeStatus>, now: Tim
     status.images = (!runtime.images.is_empty()).then(|| runtime.images.iter().map(image).collect());
     status.runtime_handlers = (!runtime.handlers.is_empty()).then(|| runtime.handlers.clone());
     status.features = runtime.features.clone().or(status.features);
+    status.declared_features = Some(DECLARED_FEATURES.map(str::to_owned).to_vec());
     let volumes = &facts.signals.volumes_in_use;
     status.volumes_in_use = (!volumes.is_empty()).then(|| volumes.iter().cloned().collect());
     status

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerState as ContainerState_, C
 
 use super::container::{ContainerKind, init_kind, restarts_when_ended};
 use super::{Action, Kill, Plan, Restart};
+use crate::allocation::{Verdict, resize, verdict};
 use crate::desired::DesiredPod;
 use crate::facts::Facts;
 use crate::hash::container_hash;
@@ -23,7 +24,7 @@ pub(super) struct ContainerPass<'a> {
 }
 
 /// What one container amounts to in a pass.
-enum Verdict {
+enum Progress {
     /// As it should be, and what comes after it may go on.
     Settled,
     /// Being started, held back, or not ready to let the next one go on.
@@ -37,7 +38,7 @@ impl<'a> ContainerPass<'a> {
         for guest in guests.filter(|e| self.observed.latest(&e.name).is_none()) {
             self.start(&guest.name, ContainerKind::Ephemeral, None, None, plan);
         }
-        if let Verdict::Settled = self.init_containers(plan) {
+        if let Progress::Settled = self.init_containers(plan) {
             for c in &self.spec.containers {
                 self.one(c, ContainerKind::Main, plan);
             }
@@ -45,7 +46,7 @@ impl<'a> ContainerPass<'a> {
     }
 
     /// One after the other. Those before the last one that is there are done, even if the runtime has since forgotten them.
-    fn init_containers(&self, plan: &mut Plan) -> Verdict {
+    fn init_containers(&self, plan: &mut Plan) -> Progress {
         let inits = self.spec.init_containers.as_deref().unwrap_or_default();
         let reached = if self.initialized() {
             inits.len()
@@ -56,13 +57,13 @@ impl<'a> ContainerPass<'a> {
             let (kind, done) = (init_kind(c), index < reached);
             if done && kind == ContainerKind::Init {
                 self.end_late_init(&c.name, plan);
-            } else if let Verdict::Pending = self.one(c, kind, plan)
+            } else if let Progress::Pending = self.one(c, kind, plan)
                 && !done
             {
-                return Verdict::Pending;
+                return Progress::Pending;
             }
         }
-        Verdict::Settled
+        Progress::Settled
     }
 
     /// The pod is past its init containers: one that shows up now is left over from an agent that died.
@@ -107,7 +108,7 @@ impl<'a> ContainerPass<'a> {
         newest.max_by_key(|c| (c.attempt, c.created_at))
     }
 
-    fn one(&self, c: &Container, kind: ContainerKind, plan: &mut Plan) -> Verdict {
+    fn one(&self, c: &Container, kind: ContainerKind, plan: &mut Plan) -> Progress {
         let Some(found) = self.in_current_sandbox(&c.name) else {
             // In a new sandbox: init containers run again, and so do others unless they have finished for good.
             let before = self.observed.latest(&c.name);
@@ -116,32 +117,32 @@ impl<'a> ContainerPass<'a> {
                     o.state == ContainerState::Exited && !self.state.restarts(self.spec, c, kind, o)
                 });
             if over {
-                return Verdict::Settled;
+                return Progress::Settled;
             }
             self.start_after(&c.name, kind, before, plan);
-            return Verdict::Pending;
+            return Progress::Pending;
         };
         match found.state {
             ContainerState::Running => self.running(c, kind, found, plan),
             ContainerState::Exited if self.state.restarts(self.spec, c, kind, found) => {
                 self.start_after(&c.name, kind, Some(found), plan);
-                Verdict::Pending
+                Progress::Pending
             }
             // Finished for good. For an init container that is a failed pod, which `advance` has seen before.
-            ContainerState::Exited if kind == ContainerKind::Init && found.has_failed() => Verdict::Pending,
-            ContainerState::Exited => Verdict::Settled,
+            ContainerState::Exited if kind == ContainerKind::Init && found.has_failed() => Progress::Pending,
+            ContainerState::Exited => Progress::Settled,
             // The agent died between create and start. It never ran, so it is no restart.
             ContainerState::Created => {
                 plan.actions.push(Action::RemoveContainer { id: found.id.clone() });
                 self.start_as(&c.name, kind, found.attempt, None, plan);
-                Verdict::Pending
+                Progress::Pending
             }
             ContainerState::Unknown => {
                 let message = format!("Container {} is in an unknown state, so it is stopped", c.name);
                 // Nobody knows how it ended, or whether it has.
                 let again = kind != ContainerKind::Init || restarts_when_ended(self.spec, c);
                 self.end(found, message, again, plan);
-                Verdict::Pending
+                Progress::Pending
             }
         }
     }
@@ -152,7 +153,7 @@ impl<'a> ContainerPass<'a> {
         kind: ContainerKind,
         found: &ObservedContainer,
         plan: &mut Plan,
-    ) -> Verdict {
+    ) -> Progress {
         let verdicts = self.facts.probes.get(&found.id);
         // An init container that runs to its end is let do so; the next time it runs from the new image.
         let changed =
@@ -160,7 +161,7 @@ impl<'a> ContainerPass<'a> {
         if changed {
             // Whatever the policy says: what was asked for has not run yet.
             self.end(found, ending(c, kind, "definition changed", true), true, plan);
-            return Verdict::Pending;
+            return Progress::Pending;
         }
         if let Some(failed) = verdicts.and_then(|v| v.unhealthy) {
             let again = restarts_when_ended(self.spec, c);
@@ -170,15 +171,51 @@ impl<'a> ContainerPass<'a> {
                 k.grace_seconds = grace.max(1);
             }
             plan.actions.push(Action::KillContainers(vec![k]));
-            return Verdict::Pending;
+            return Progress::Pending;
+        }
+        // An init container that runs to its end is not started again for it.
+        if kind != ContainerKind::Init
+            && verdict(&self.desired.pod, c, self.state.actuated.as_deref()) == Verdict::Restart
+        {
+            self.end(found, format!("Container {} resize requires restart", c.name), true, plan);
+            return Progress::Pending;
         }
         match kind {
             // A sidecar lets the next one go on once it has started; an init container only once it is done.
             ContainerKind::Sidecar if verdicts.map_or(c.startup_probe.is_none(), |v| v.started) => {
-                Verdict::Settled
+                Progress::Settled
             }
-            ContainerKind::Main | ContainerKind::Ephemeral => Verdict::Settled,
-            ContainerKind::Init | ContainerKind::Sidecar => Verdict::Pending,
+            ContainerKind::Main | ContainerKind::Ephemeral => Progress::Settled,
+            ContainerKind::Init | ContainerKind::Sidecar => Progress::Pending,
+        }
+    }
+
+    /// Gives what runs what was granted, before anything is started with it. What has to end first is ended first.
+    pub fn resize(&self, plan: &mut Plan) {
+        let mut starting = vec![];
+        for action in &plan.actions {
+            match action {
+                Action::KillContainers(_) => return,
+                Action::StartContainer { name, .. } => starting.push(name.as_str()),
+                _ => {}
+            }
+        }
+        let named = self
+            .observed
+            .running()
+            .filter(|c| self.in_current_sandbox(&c.name).is_some_and(|newest| newest.id == c.id));
+        let running: Vec<_> = named.map(|c| (c.name.as_str(), &c.id)).collect();
+        let due = resize(
+            &self.desired.pod,
+            self.state.actuated.as_deref(),
+            &running,
+            &starting,
+            self.state.resize.unfinished,
+        );
+        let Some(due) = due else { return };
+        match self.state.resize.retry_at.filter(|at| *at > self.facts.now) {
+            Some(at) => plan.requeue(at),
+            None => plan.actions.insert(0, Action::Resize(due)),
         }
     }
 
@@ -223,7 +260,7 @@ impl<'a> ContainerPass<'a> {
         self.start(name, kind, before, counted, plan);
     }
 
-    pub(super) fn crash_wait(&self, name: &str, since: Timestamp) -> Option<Waiting> {
+    fn crash_wait(&self, name: &str, since: Timestamp) -> Option<Waiting> {
         let backoff = self.state.containers.get(name)?.crash_backoff;
         let retry_at = backoff.retry_at(since, self.facts.now);
         if backoff.delay().is_zero() || retry_at <= self.facts.now {

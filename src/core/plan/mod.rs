@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::allocation::Resize;
 use crate::desired::Lifecycle;
 use crate::facts::Facts;
 use crate::ids::{ContainerId, SandboxId};
@@ -52,15 +53,16 @@ pub enum Action {
         attempt: u32,
         after: Option<ContainerId>,
     },
+    /// What runs, and the pod's own cgroup, get what was granted.
+    Resize(Resize),
     /// All preStop hooks at once, then each its stop signal in its turn.
     KillContainers(Vec<Kill>),
     RemoveContainer {
         id: ContainerId,
     },
-    /// Removed so that its pod starts over, with its log kept. `counted`: its end counts towards its back-off.
+    /// Removed so that its pod starts over, with its log kept.
     ResetContainer {
         id: ContainerId,
-        counted: bool,
     },
     UnmountVolumes,
     RemoveCgroup,

@@ -32,14 +32,10 @@ pub(crate) fn may_restart_all(spec: &PodSpec) -> bool {
     rules.into_iter().any(|rule| rule.action == RESTART_ALL)
 }
 
-/// Nothing where nobody asks for it, or where all who do keep crashing and serve their back-off first.
+/// Nothing where nobody asks for it. No back-off is served, however often it is asked for, and none grows by it.
 pub(super) fn plan(pass: &ContainerPass<'_>) -> Option<Vec<Action>> {
     let askers = askers(pass.spec, pass.state, pass.observed);
-    let held = |c: &&ObservedContainer| {
-        let since = c.finished_at.unwrap_or(c.created_at);
-        Some(&c.sandbox_id) == pass.sandbox && pass.crash_wait(&c.name, since).is_some()
-    };
-    if askers.iter().all(held) {
+    if askers.is_empty() {
         return None;
     }
     let own = |c: &&ObservedContainer| containers(pass.spec).any(|wanted| wanted.name == c.name);
@@ -64,7 +60,7 @@ pub(super) fn plan(pass: &ContainerPass<'_>) -> Option<Vec<Action>> {
     gone.sort_by_key(|c| asks(c));
     let newest = |c: &ObservedContainer| pass.observed.latest(&c.name).is_some_and(|n| n.id == c.id);
     let remove = |c: &ObservedContainer| match newest(c) && c.state == ContainerState::Exited {
-        true => Action::ResetContainer { id: c.id.clone(), counted: asks(c) },
+        true => Action::ResetContainer { id: c.id.clone() },
         false => Action::RemoveContainer { id: c.id.clone() },
     };
     Some(gone.into_iter().map(remove).collect())

@@ -37,6 +37,7 @@ pub(super) fn plan(state: &PodState, observed: &ObservedPod, facts: &Facts) -> P
         }
         pass.superseded(&mut plan);
         pass.containers(&mut plan);
+        pass.resize(&mut plan);
         forget_the_past(observed, &sandbox.id, &mut plan);
         return plan;
     }

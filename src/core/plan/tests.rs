@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::allocation::ResizeStep;
 use crate::backoff::{Backoff, CRASH};
 use crate::desired::{DesiredPod, PodSource, TerminationReason};
 use crate::facts::ProbeVerdicts;
 use crate::hash::container_hash;
 use crate::ids::PodUid;
 use crate::observed::{ContainerState, ObservedContainer, ObservedSandbox, SandboxState};
-use crate::pod::{CleanUp, Directive, Eviction, Order, VolumesState};
+use crate::pod::{CleanUp, Directive, Eviction, Order, ResizeOrder, VolumesState};
 use crate::probe::ProbeKind;
 
 const T0: i64 = 1_800_000_000;
@@ -116,6 +117,7 @@ impl World {
                 ips,
                 host_network: false,
                 runtime_handler: String::new(),
+                user_namespace: None,
             },
         );
     }
@@ -174,7 +176,8 @@ impl World {
     }
 
     fn order(&self) -> Order {
-        Order { desired: Some(self.desired.clone()), directive: self.directive.clone() }
+        let resize = ResizeOrder { pending: None, granted: self.desired.pod.metadata.generation };
+        Order { desired: Some(self.desired.clone()), directive: self.directive.clone(), resize }
     }
 
     fn advance(&mut self) {
@@ -251,12 +254,23 @@ fn word(a: &Action) -> String {
             });
             format!("kill:{}", each.collect::<Vec<_>>().join("+"))
         }
+        Action::Resize(resize) => {
+            format!("resize:{}", resize.steps.iter().map(step_word).collect::<Vec<_>>().join(","))
+        }
         Action::RemoveContainer { id } => format!("remove:{id}"),
-        Action::ResetContainer { id, counted } => format!("reset:{id}{}", if *counted { "!" } else { "" }),
+        Action::ResetContainer { id } => format!("reset:{id}"),
         Action::UnmountVolumes => "unmount".into(),
         Action::RemoveCgroup => "no-cgroup".into(),
         Action::Finish => "finish".into(),
         Action::RemoveDirectories => "no-dirs".into(),
+    }
+}
+
+fn step_word(step: &ResizeStep) -> String {
+    match step {
+        ResizeStep::Pod(part) => format!("{part:?}"),
+        ResizeStep::Container { id, part, .. } => format!("{id}-{part:?}"),
+        ResizeStep::PodDone(part) => format!("{part:?}-done"),
     }
 }
 
@@ -274,6 +288,7 @@ mod convergence;
 mod ending;
 mod failures;
 mod resets;
+mod resizes;
 mod restarts;
 mod running;
 mod simulation;

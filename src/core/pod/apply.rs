@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::state::{CleanUp, PodState, Waiting};
+use crate::allocation::ResizeStep;
 use crate::backoff::{Backoff, IMAGE, SANDBOX};
 use crate::desired::Lifecycle;
 use crate::ids::ContainerId;
@@ -39,6 +40,10 @@ pub enum ActionOutcome {
         result: Option<Result<(), String>>,
     },
     ContainersStopped(Vec<Stopped>),
+    /// One step of a resize was taken.
+    ResizeStep(ResizeStep),
+    /// All of it was, or one was not.
+    Resized(Result<(), String>),
 }
 
 /// Steps whose failure has no place in the status.
@@ -145,6 +150,11 @@ impl PodState {
                 Applied { events: failed.then(event).into_iter().collect(), stop: result != Some(Ok(())) }
             }
             ActionOutcome::ContainersStopped(all) => self.containers_stopped(all, now),
+            ActionOutcome::ResizeStep(step) => self.step_taken(&step),
+            ActionOutcome::Resized(Ok(())) => self.resized(),
+            ActionOutcome::Resized(Err(message)) => {
+                self.resize_failed(message, now.checked_add(RETRY_LATER).unwrap_or(now))
+            }
         }
     }
 
@@ -208,6 +218,7 @@ impl PodState {
         let Err(failure) = result else {
             memory.waiting = None;
             memory.image_backoff = Backoff::default();
+            self.made(&name);
             let events = vec![PlannedEvent::normal("Started", "Container started").of(&name)];
             return Applied { events, stop: false };
         };

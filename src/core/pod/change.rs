@@ -29,6 +29,7 @@ impl PodState {
         {
             self.admitted = admitted.clone();
         }
+        self.resize_ordered(&order.resize);
         let Some(desired) = &order.desired else { return };
         // Volumes may show the pod's own labels and annotations.
         let same = |old: &DesiredPod| {

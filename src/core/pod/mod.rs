@@ -6,6 +6,7 @@
 mod apply;
 mod change;
 mod order;
+mod resizing;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -14,8 +15,13 @@ mod urgent;
 pub use apply::{
     ActionOutcome, Applied, SandboxFailure, SandboxFailureCause, StartFailure, StartRetry, Step, Stopped,
 };
-pub use order::{Admitted, Device, Directive, Eviction, Grant, HostMount, Order};
-pub use state::{CleanUp, ContainerMemory, InstanceMemory, PodState, SandboxMemory, Waiting};
+pub use order::{
+    Admitted, Device, Directive, Eviction, Grant, HostMount, Order, PendingReason, PendingResize, ResizeOrder,
+};
+pub use state::{
+    CleanUp, ContainerMemory, InstanceMemory, PodState, ResizeInProgress, ResizeMemory, SandboxMemory,
+    Waiting,
+};
 pub use urgent::is_urgent;
 
 pub use crate::volumes::{PodVolumes, VolumesState};

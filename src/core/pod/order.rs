@@ -11,12 +11,47 @@ pub struct Order {
     /// `None`: no source knows the pod any more.
     pub desired: Option<DesiredPod>,
     pub directive: Directive,
+    pub resize: ResizeOrder,
 }
 
 impl Order {
     /// For a pod that no source knows: it is taken down.
     pub fn vanished() -> Self {
-        Self { desired: None, directive: Directive::default() }
+        Self { desired: None, directive: Directive::default(), resize: ResizeOrder::default() }
+    }
+}
+
+/// What the node has decided about a spec that asks for other resources than the pod was granted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ResizeOrder {
+    /// It is not granted, and why.
+    pub pending: Option<PendingResize>,
+    /// The generation of the last spec that was granted while the pod ran.
+    pub granted: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingResize {
+    pub reason: PendingReason,
+    pub message: String,
+    pub generation: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PendingReason {
+    /// Not beside what is here now.
+    Deferred,
+    /// Never on this node as it is configured.
+    Infeasible,
+}
+
+impl PendingReason {
+    /// The reason of the condition.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Deferred => "Deferred",
+            Self::Infeasible => "Infeasible",
+        }
     }
 }
 
@@ -64,11 +99,9 @@ impl Admitted {
     }
 }
 
-/// What one container gets beside what its spec spells out. Who allocates (CPUs, devices) fills it in at admission.
+/// What one container gets beside what its spec spells out. Who allocates devices fills it in at admission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grant {
-    /// CPUs in the kernel's list format, such as 0-3,8. `None` leaves the choice to the kernel.
-    pub cpuset: Option<String>,
     pub devices: Vec<Device>,
     /// Fully qualified names: vendor/class=name.
     pub cdi_devices: Vec<String>,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 
-use super::order::Admitted;
+use super::order::{Admitted, PendingResize};
+use crate::allocation::Allocation;
 use crate::backoff::{Backoff, CrashPolicy, Retry};
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::ids::ContainerId;
@@ -30,6 +31,9 @@ pub struct PodState {
     pub instances: BTreeMap<ContainerId, InstanceMemory>,
     pub sandbox: SandboxMemory,
     pub volumes: PodVolumes,
+    /// What the cgroups of its containers and its own have. `None`: there were none yet.
+    pub actuated: Option<Arc<Allocation>>,
+    pub resize: ResizeMemory,
     pub crash_policy: CrashPolicy,
     /// After an action failed whose failure has no place of its own in the status. Holds back all actions.
     pub retry: Retry,
@@ -67,6 +71,27 @@ pub struct SandboxMemory {
     pub backoff: Backoff,
     /// How often in a row the runtime has said that the sandbox's name is taken.
     pub name_reserved: u32,
+}
+
+/// Where a resize stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ResizeMemory {
+    /// The node does not grant it.
+    pub pending: Option<PendingResize>,
+    /// The generation of the last one that it has granted.
+    pub granted: Option<i64>,
+    pub in_progress: Option<ResizeInProgress>,
+    /// Some steps were taken and others were not: the pod's own cgroup may not have what its containers have.
+    pub unfinished: bool,
+    /// After a failure, nothing is tried before this.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// It was granted, and not all that runs has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResizeInProgress {
+    pub generation: i64,
+    pub error: Option<String>,
 }
 
 /// Why a container (or the pod before its containers) is not running, as status shows it.

@@ -99,7 +99,7 @@ pub(crate) fn has_pod_level(list: Option<&BTreeMap<String, Quantity>>) -> bool {
     list.is_some_and(|l| l.keys().any(|name| is_pod_level(name)))
 }
 
-fn is_pod_level(name: &str) -> bool {
+pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 

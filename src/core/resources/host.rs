@@ -1,10 +1,14 @@
 //! What the kernel of this machine can do for containers' memory, and what the configuration makes of it: swap, the end of a
-//! container that runs out of memory, huge pages.
+//! container that runs out of memory, huge pages, memory that is kept for those who asked for it.
+
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::aggregate::amount;
-use super::linux::{LinuxResources, page_size_name};
+use super::linux::{LinuxResources, PodCgroupResources, page_size_name, qos_cgroup_shares};
+use super::memory_qos::{KeptMemory, MemoryQos};
 use crate::config::{KubeletConfiguration, SwapBehavior};
 use crate::manifest::{CONFIG_MIRROR, CONFIG_SOURCE};
 use crate::qos::{QosClass, qos_of};
@@ -23,17 +27,30 @@ pub struct HostFacts {
     pub swap_on: bool,
     pub swap_bytes: u64,
     pub memory_bytes: u64,
+    /// What all pods together may use of it.
+    pub allocatable_memory_bytes: u64,
+    /// Of a page that is not huge.
+    pub page_bytes: u64,
     /// In bytes, of every size of huge pages that the kernel has.
     pub page_sizes: Vec<u64>,
 }
 
 /// How containers are bounded on this machine, beside what they ask for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostResources {
     facts: HostFacts,
     limited_swap: bool,
     /// Whether all processes of a container end when it runs out of memory.
     kill_all: bool,
+    memory_qos: Option<MemoryQos>,
+}
+
+/// What the cgroups above the pods' own are given, which follows the pods in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QosCgroups {
+    pub burstable_shares: i64,
+    pub all_pods: KeptMemory,
+    pub burstable: KeptMemory,
 }
 
 /// Why a node must not run with this configuration on this machine.
@@ -44,10 +61,6 @@ pub enum HostRefusal {
     )]
     SwapOn,
     #[error(
-        "memorySwap.swapBehavior LimitedSwap needs cgroup v2, and this machine has v1: use NoSwap or leave it out"
-    )]
-    LimitedSwap,
-    #[error(
         "singleProcessOOMKill: false needs cgroup v2, and this machine has v1: leave it out or set it to true"
     )]
     KillAll,
@@ -55,18 +68,26 @@ pub enum HostRefusal {
 
 impl HostResources {
     pub fn new(config: &KubeletConfiguration, facts: HostFacts) -> Result<Self, HostRefusal> {
-        let limited_swap = config.memory_swap.swap_behavior == SwapBehavior::LimitedSwap;
         if facts.swap_on && config.fail_swap_on {
             return Err(HostRefusal::SwapOn);
-        }
-        if limited_swap && !facts.cgroup_v2 {
-            return Err(HostRefusal::LimitedSwap);
         }
         if config.single_process_oom_kill == Some(false) && !facts.cgroup_v2 {
             return Err(HostRefusal::KillAll);
         }
         let kill_all = facts.cgroup_v2 && config.single_process_oom_kill != Some(true);
-        Ok(Self { facts, limited_swap, kill_all })
+        let limited_swap = facts.cgroup_v2 && config.memory_swap.swap_behavior == SwapBehavior::LimitedSwap;
+        let memory_qos = MemoryQos::configured(config, facts.allocatable_memory_bytes, facts.page_bytes)
+            .filter(|_| facts.cgroup_v2);
+        Ok(Self { facts, limited_swap, kill_all, memory_qos })
+    }
+
+    /// What is configured and has no effect, because it needs cgroup v2.
+    pub fn without_effect(config: &KubeletConfiguration, cgroup_v2: bool) -> Vec<&'static str> {
+        let limited = config.memory_swap.swap_behavior == SwapBehavior::LimitedSwap;
+        let memory_qos = MemoryQos::configured(config, 0, 0).is_some();
+        let fields =
+            [(limited, "memorySwap.swapBehavior LimitedSwap"), (memory_qos, "featureGates MemoryQoS")];
+        fields.into_iter().filter(|(given, _)| *given && !cgroup_v2).map(|(_, name)| name).collect()
     }
 
     /// Adds to what a container asks for what holds on this machine.
@@ -83,14 +104,43 @@ impl HostResources {
                 resources.memory_swap_limit_bytes = resources.memory_limit_bytes;
             }
         }
+        if let Some(qos) = &self.memory_qos {
+            qos.container(pod, container, &mut resources.unified);
+        }
         resources.hugepage_limits = self.page_limits(&resources.hugepage_limits);
     }
 
+    /// The same for what the runtime is told of a pod as a whole, if it is told anything.
+    pub fn complete_sandbox(&self, mut resources: LinuxResources) -> LinuxResources {
+        if self.kill_all && resources != LinuxResources::default() {
+            resources.unified.insert("memory.oom.group".into(), "1".into());
+        }
+        resources
+    }
+
+    /// The same for the cgroup of a pod.
+    pub fn complete_pod(&self, pod: &Pod, resources: &mut PodCgroupResources) {
+        resources.hugepages = self.page_limits(&resources.hugepages);
+        resources.kept_memory = self.memory_qos.map(|qos| qos.pod(pod)).unwrap_or_default();
+    }
+
+    /// What the cgroups above those of these pods are given.
+    pub fn classes<'a>(&self, pods: impl Iterator<Item = &'a Pod> + Clone) -> QosCgroups {
+        let kept = self.memory_qos.map(|qos| qos.classes(pods.clone()));
+        let (all_pods, burstable) = kept.unwrap_or_default();
+        QosCgroups { burstable_shares: qos_cgroup_shares(QosClass::Burstable, pods), all_pods, burstable }
+    }
+
     /// A limit for every page size of this machine. What was not asked for is not to be had.
-    pub fn page_limits(&self, asked: &[(String, u64)]) -> Vec<(String, u64)> {
+    fn page_limits(&self, asked: &[(String, u64)]) -> Vec<(String, u64)> {
         let names = self.facts.page_sizes.iter().map(|size| page_size_name(*size));
         let limit = |name: &String| asked.iter().find(|(asked, _)| asked == name).map_or(0, |(_, n)| *n);
         names.map(|name| (name.clone(), limit(&name))).collect()
+    }
+
+    /// Whether a container may use any of the machine's swap.
+    pub(crate) fn may_swap(&self, pod: &Pod, container: &Container) -> bool {
+        self.swap_limit(pod, container).is_some()
     }
 
     /// The part of the machine's swap that is the container's part of its memory. None where it gets no swap: only
@@ -117,156 +167,4 @@ fn is_critical(pod: &Pod) -> bool {
     annotation(CONFIG_SOURCE).is_some_and(|source| source != "api")
         || annotation(CONFIG_MIRROR).is_some()
         || pod.spec.as_ref().and_then(|s| s.priority).is_some_and(|p| p >= SYSTEM_CRITICAL)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn facts(cgroup_v2: bool) -> HostFacts {
-        HostFacts {
-            cgroup_v2,
-            swap_controller: true,
-            swap_on: true,
-            swap_bytes: 4 << 30,
-            memory_bytes: 16 << 30,
-            page_sizes: vec![2 << 20, 1 << 30],
-        }
-    }
-
-    fn config(change: impl FnOnce(&mut KubeletConfiguration)) -> KubeletConfiguration {
-        let mut config = KubeletConfiguration::default();
-        config.fail_swap_on = false;
-        change(&mut config);
-        config
-    }
-
-    fn pod(change: impl FnOnce(&mut Value)) -> (Pod, Container) {
-        let resources = json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}});
-        let mut pod =
-            json!({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}});
-        change(&mut pod);
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        let container = pod.spec.as_ref().unwrap().containers[0].clone();
-        (pod, container)
-    }
-
-    fn completed(host: &HostResources, (pod, container): &(Pod, Container)) -> LinuxResources {
-        let mut resources = LinuxResources {
-            memory_limit_bytes: 2 << 30,
-            hugepage_limits: vec![("2MB".into(), 8 << 20), ("64KB".into(), 1)],
-            ..LinuxResources::default()
-        };
-        host.complete(pod, container, &mut resources);
-        resources
-    }
-
-    #[test]
-    fn what_cannot_be_had_on_this_machine_is_refused_at_the_start() {
-        let limited = |c: &mut KubeletConfiguration| c.memory_swap.swap_behavior = SwapBehavior::LimitedSwap;
-        let no_swap = |cgroup_v2| HostFacts { swap_on: false, ..facts(cgroup_v2) };
-        for (case, config, facts, refused) in [
-            ("swap by default", KubeletConfiguration::default(), facts(true), Some(HostRefusal::SwapOn)),
-            ("no swap by default", KubeletConfiguration::default(), no_swap(true), None),
-            ("swap that is allowed", config(|_| ()), facts(true), None),
-            ("limited swap on v1", config(limited), facts(false), Some(HostRefusal::LimitedSwap)),
-            ("limited swap on v2", config(limited), facts(true), None),
-            (
-                "all processes on v1",
-                config(|c| c.single_process_oom_kill = Some(false)),
-                facts(false),
-                Some(HostRefusal::KillAll),
-            ),
-            ("one process on v1", config(|c| c.single_process_oom_kill = Some(true)), facts(false), None),
-        ] {
-            assert_eq!(HostResources::new(&config, facts).err(), refused, "{case}");
-        }
-    }
-
-    #[test]
-    fn a_container_out_of_memory_ends_as_a_whole_on_v2_unless_configured() {
-        for (cgroup_v2, single, expected) in [
-            (true, None, Some("1")),
-            (true, Some(false), Some("1")),
-            (true, Some(true), None),
-            (false, None, None),
-            (false, Some(true), None),
-        ] {
-            let host = HostResources::new(&config(|c| c.single_process_oom_kill = single), facts(cgroup_v2))
-                .unwrap();
-            let got = completed(&host, &pod(|_| ())).unified.remove("memory.oom.group");
-            assert_eq!(got.as_deref(), expected, "v2 {cgroup_v2}, single {single:?}");
-        }
-    }
-
-    #[test]
-    fn swap_is_limited_to_the_containers_part_and_off_for_everybody_else() {
-        let default = config(|_| ());
-        let limited = config(|c| c.memory_swap.swap_behavior = SwapBehavior::LimitedSwap);
-        let resources = |requests: &str, limits: &str| json!({"requests": {"memory": requests}, "limits": {"memory": limits}});
-        let set =
-            |resources: Value| move |pod: &mut Value| pod["spec"]["containers"][0]["resources"] = resources;
-        let cases: Vec<(&str, &KubeletConfiguration, (Pod, Container), &str)> = vec![
-            ("by default", &default, pod(|_| ()), "0"),
-            ("a sixteenth of the memory", &limited, pod(|_| ()), "268435456"),
-            ("rounded down", &limited, pod(set(resources("1", "2Gi"))), "0"),
-            ("a third, in floating point", &limited, pod(set(resources("5726623061", "8Gi"))), "1431655765"),
-            ("as much as it may use", &limited, pod(set(resources("1Gi", "1Gi"))), "0"),
-            ("nothing asked for", &limited, pod(set(json!({}))), "0"),
-            (
-                "only a limit",
-                &limited,
-                pod(set(json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": 1}}))),
-                "0",
-            ),
-            ("only a request", &limited, pod(set(json!({"requests": {"memory": "1Gi"}}))), "268435456"),
-            ("more than there is", &limited, pod(set(json!({"requests": {"memory": "17Gi"}}))), "0"),
-            ("a critical pod", &limited, pod(|p| p["spec"]["priority"] = json!(2_000_000_000)), "0"),
-            (
-                "an important one",
-                &limited,
-                pod(|p| p["spec"]["priority"] = json!(1_999_999_999)),
-                "268435456",
-            ),
-            (
-                "a static pod",
-                &limited,
-                pod(|p| p["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "file"})),
-                "0",
-            ),
-        ];
-        for (case, config, pod, expected) in cases {
-            let host = HostResources::new(config, facts(true)).unwrap();
-            let got = completed(&host, &pod);
-            assert_eq!(got.unified.get("memory.swap.max").map(String::as_str), Some(expected), "{case}");
-            assert_eq!(got.memory_swap_limit_bytes, 0, "{case}");
-        }
-    }
-
-    #[test]
-    fn on_v1_memory_and_swap_together_are_the_memory() {
-        let host = HostResources::new(&config(|_| ()), facts(false)).unwrap();
-        let got = completed(&host, &pod(|_| ()));
-        assert_eq!((got.memory_swap_limit_bytes, got.unified), (2 << 30, BTreeMap::new()));
-    }
-
-    #[test]
-    fn without_a_swap_controller_nothing_is_said_of_swap() {
-        for cgroup_v2 in [true, false] {
-            let facts = HostFacts { swap_controller: false, ..facts(cgroup_v2) };
-            let got = completed(&HostResources::new(&config(|_| ()), facts).unwrap(), &pod(|_| ()));
-            assert_eq!((got.memory_swap_limit_bytes, got.unified.get("memory.swap.max")), (0, None));
-        }
-    }
-
-    #[test]
-    fn every_page_size_of_the_machine_has_a_limit_and_no_other() {
-        let host = HostResources::new(&config(|_| ()), facts(true)).unwrap();
-        let got = completed(&host, &pod(|_| ())).hugepage_limits;
-        assert_eq!(got, [("2MB".to_owned(), 8 << 20), ("1GB".to_owned(), 0)]);
-    }
 }

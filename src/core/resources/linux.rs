@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::aggregate::{
     ResourceList, add, amount, amounts, has_pod_level, is_sidecar, is_zero, pod_limits, pod_requests,
 };
+use super::memory_qos::KeptMemory;
 use super::oom::oom_score_adj;
 use super::quantity::Amount;
 use crate::qos::{QosClass, qos_of};
@@ -38,6 +39,7 @@ pub struct LinuxResources {
     pub unified: BTreeMap<String, String>,
     /// In the kernel's list format; empty leaves the choice to the kernel.
     pub cpuset_cpus: String,
+    pub cpuset_mems: String,
 }
 
 /// What a pod's own cgroup is given. None leaves the kernel's default, which is no limit.
@@ -50,6 +52,7 @@ pub struct PodCgroupResources {
     pub memory_limit: Option<i64>,
     /// By page size as the kernel names it.
     pub hugepages: Vec<(String, u64)>,
+    pub kept_memory: KeptMemory,
 }
 
 pub fn container_resources(
@@ -77,6 +80,7 @@ pub fn container_resources(
         hugepage_limits: hugepages(&hugepage_list(pod, own)),
         unified: BTreeMap::new(),
         cpuset_cpus: String::new(),
+        cpuset_mems: String::new(),
     }
 }
 
@@ -105,6 +109,7 @@ pub fn pod_cgroup(pod: &Pod, cpu_cfs_quota: bool, period_us: i64) -> PodCgroupRe
         cpu_period: bound_cpu.then_some(period_us),
         memory_limit: bound_memory.then_some(memory),
         hugepages,
+        kept_memory: KeptMemory::default(),
     }
 }
 

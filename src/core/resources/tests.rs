@@ -199,7 +199,8 @@ fn a_pod_is_bounded_where_all_its_containers_are() {
             cpu_quota: Some(100_000),
             cpu_period: Some(100_000),
             memory_limit: Some(GI),
-            hugepages: vec![]
+            hugepages: vec![],
+            kept_memory: KeptMemory::default(),
         }
     );
     let open = of(

@@ -62,6 +62,16 @@ pub(super) fn all(d: &Derivation<'_>, status: &PodStatus) -> Vec<PodCondition> {
     ] {
         list.push(condition(d, previous, kind, verdict));
     }
+    if !status.phase.as_deref().is_some_and(is_final) {
+        let resize = &d.state.resize;
+        let pending = resize.pending.as_ref().map(|p| (p.reason.word(), p.message.as_str(), p.generation));
+        list.extend(pending.map(|shown| resize_condition(d, previous, "PodResizePending", shown)));
+        let going = resize.in_progress.as_ref().map(|r| match &r.error {
+            Some(error) => ("Error", error.as_str(), r.generation),
+            None => ("", "", r.generation),
+        });
+        list.extend(going.map(|shown| resize_condition(d, previous, "PodResizeInProgress", shown)));
+    }
     if may_restart_all(d.spec) {
         list.push(condition(d, previous, "AllContainersRestarting", restarting(d, status)));
     }
@@ -81,6 +91,28 @@ fn condition(d: &Derivation<'_>, previous: &[PodCondition], kind: &str, verdict:
         last_transition_time: Some(second(since)),
         last_probe_time: None,
         observed_generation: d.desired.pod.metadata.generation.filter(|g| *g > 0),
+    }
+}
+
+/// These two are about the generation of the spec that was judged or granted, which may be an older one. They change by their
+/// reason.
+fn resize_condition(
+    d: &Derivation<'_>,
+    previous: &[PodCondition],
+    kind: &str,
+    (reason, message, generation): (&str, &str, i64),
+) -> PodCondition {
+    let text = |t: &str| Some(t.to_owned()).filter(|t| !t.is_empty());
+    let before = previous.iter().find(|c| c.type_ == kind && c.reason.as_deref().unwrap_or("") == reason);
+    let since = before.and_then(|c| c.last_transition_time.as_ref()).map_or(d.facts.now, |t| t.0);
+    PodCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: text(reason),
+        message: text(message),
+        last_transition_time: Some(second(since)),
+        last_probe_time: None,
+        observed_generation: Some(generation).filter(|g| *g > 0),
     }
 }
 

@@ -158,7 +158,7 @@ fn instance(
         }),
         ..Default::default()
     };
-    resources::fill(&mut status, container, newest);
+    resources::fill(&mut status, container, newest, d.state.actuated.as_deref());
     status
 }
 

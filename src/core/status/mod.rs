@@ -79,6 +79,10 @@ pub fn derive(input: &StatusInput<'_>) -> PodStatus {
     }
     set_phase(&d, &mut status);
     set_addresses(&d, &mut status);
+    let running = status.phase.as_deref() == Some("Running");
+    // Where no resize is under way, the cgroups have what was granted.
+    let actuated = state.actuated.as_deref().filter(|_| state.resize.in_progress.is_some());
+    status.resources = Some(resources::of_pod(&desired.pod, actuated, running));
     status.conditions = Some(conditions::all(&d, &status));
     status
 }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::allocation::Allocation;
 use crate::observed::{ContainerState, ObservedContainer};
-use crate::resources::{Amount, amount, cpu_quota, cpu_shares, pod_requests, render, to_quantity};
+use crate::resources::{
+    ResourceList, actual_resources, amount, amount_of, pod_cgroup, pod_limits, pod_requests, render,
+};
 
 /// status.allocatedResources of the pod.
 pub(super) fn allocated(spec: &PodSpec) -> Option<BTreeMap<String, Quantity>> {
@@ -14,36 +17,44 @@ pub(super) fn allocated(spec: &PodSpec) -> Option<BTreeMap<String, Quantity>> {
     (!requests.is_empty()).then_some(requests)
 }
 
-pub(super) fn fill(status: &mut ContainerStatus, container: &Container, observed: &ObservedContainer) {
-    let mut shown = container.resources.clone().unwrap_or_default();
-    status.allocated_resources = shown.requests.clone().filter(|r| !r.is_empty());
+pub(super) fn fill(
+    status: &mut ContainerStatus,
+    container: &Container,
+    observed: &ObservedContainer,
+    actuated: Option<&Allocation>,
+) {
+    let asked = container.resources.clone().unwrap_or_default();
+    status.allocated_resources = asked.requests.clone().filter(|r| !r.is_empty());
+    let mut shown = asked;
     if observed.state == ContainerState::Running {
-        actual(&mut shown, observed);
+        shown = actual_resources(&shown, observed);
+        // No runtime reports a request for memory.
+        let own = actuated.and_then(|a| a.container_resources.get(&container.name));
+        let memory = own.and_then(|r| r.requests.as_ref()).and_then(|r| r.get("memory"));
+        if let (Some(requests), Some(memory)) = (&mut shown.requests, memory)
+            && amount(Some(requests), "memory") != amount_of(memory).unwrap_or_default()
+        {
+            requests.insert("memory".into(), memory.clone());
+        }
     }
     shown.claims = None;
     status.resources = Some(shown);
 }
 
-/// Replaces what was asked for by what the runtime reports. Where the two are equal after the kernel's own rounding
-/// the words of the spec stay, so that comparing them finds no difference that nobody made.
-fn actual(shown: &mut ResourceRequirements, observed: &ObservedContainer) {
-    let Some(real) = &observed.resources else { return };
-    if let Some(limits) = &mut shown.limits {
-        let asked = amount(Some(limits), "cpu").milli();
-        if real.cpu_period > 0 && real.cpu_quota > 0 && cpu_quota(asked, real.cpu_period) != real.cpu_quota {
-            let milli = real.cpu_quota.saturating_mul(1000) / real.cpu_period;
-            limits.insert("cpu".into(), to_quantity(Amount::from_milli(milli)));
-        }
-        let asked = amount(Some(limits), "memory").value();
-        if real.memory_limit_bytes > 0 && asked != real.memory_limit_bytes {
-            limits.insert("memory".into(), to_quantity(Amount::from_bytes(real.memory_limit_bytes)));
-        }
+/// status.resources of the pod: what its own cgroup has, once it runs.
+pub(super) fn of_pod(pod: &Pod, actuated: Option<&Allocation>, running: bool) -> ResourceRequirements {
+    let actuated = actuated.filter(|_| running).map(|a| a.over(pod));
+    let pod = actuated.as_ref().unwrap_or(pod);
+    let Some(spec) = &pod.spec else { return ResourceRequirements::default() };
+    let mut limits = pod_limits(spec);
+    if running {
+        let bounds = pod_cgroup(pod, true, 100_000);
+        limits.retain(|name, _| match name.as_str() {
+            "cpu" => bounds.cpu_quota.is_some(),
+            "memory" => bounds.memory_limit.is_some(),
+            _ => spec.resources.is_some(),
+        });
     }
-    if let Some(requests) = &mut shown.requests {
-        let asked = amount(Some(requests), "cpu").milli();
-        if real.cpu_shares > 0 && requests.contains_key("cpu") && cpu_shares(asked) != real.cpu_shares {
-            let milli = (real.cpu_shares.saturating_mul(1000) + 1023) / 1024;
-            requests.insert("cpu".into(), to_quantity(Amount::from_milli(milli)));
-        }
-    }
+    let list = |list: ResourceList| Some(render(&list)).filter(|list| !list.is_empty());
+    ResourceRequirements { claims: None, limits: list(limits), requests: list(pod_requests(spec)) }
 }

@@ -34,9 +34,8 @@ pub(super) fn wait_for_all(
 }
 
 impl Derivation<'_> {
-    /// A restart of all goes on. One that is held back by a back-off has not begun.
+    /// A restart of all goes on.
     pub(super) fn restarting_all(&self) -> bool {
-        let askers = askers(self.spec, self.state, self.observed);
-        askers.iter().any(|asker| !self.held_back.contains_key(&asker.name))
+        !askers(self.spec, self.state, self.observed).is_empty()
     }
 }

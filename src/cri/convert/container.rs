@@ -5,12 +5,13 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use keelson_core::ids::{ContainerId, PodUid};
 use keelson_core::resources::LinuxResources;
+use keelson_core::user_namespaces::UserNamespace;
 use keelson_proto::runtime::v1::{
     self as proto, CdiDevice, ContainerConfig, ContainerMetadata, Image, ImageSpec, KeyValue,
     LinuxContainerConfig, MountPropagation,
 };
 
-use super::sandbox::UserNamespace;
+use super::sandbox::mapping;
 use super::security::{SecurityInput, container_security};
 use super::{ConvertError, labels, linux_resources, signal};
 
@@ -143,7 +144,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, C
 
 /// Inside a user namespace files keep their owners by mapping the mount as the processes are mapped.
 fn mounts(input: &ContainerInput<'_>) -> Vec<proto::Mount> {
-    let mapping = input.user_namespace.map(UserNamespace::mapping).unwrap_or_default();
+    let mapping = input.user_namespace.map(mapping).unwrap_or_default();
     let convert = |mount: &Mount| proto::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),

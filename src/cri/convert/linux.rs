@@ -18,6 +18,6 @@ pub fn linux_resources(given: &LinuxResources) -> LinuxContainerResources {
             .collect(),
         unified: given.unified.clone(),
         cpuset_cpus: given.cpuset_cpus.clone(),
-        ..Default::default()
+        cpuset_mems: given.cpuset_mems.clone(),
     }
 }

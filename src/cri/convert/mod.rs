@@ -14,7 +14,7 @@ mod tests;
 
 pub use container::{ContainerInput, Device, ImageUser, Mount, Propagation, container_config};
 pub use linux::linux_resources;
-pub use sandbox::{SandboxInput, UserNamespace, sandbox_config};
+pub use sandbox::{SandboxInput, sandbox_config};
 
 /// Why a pod cannot be described to the runtime. Its author has to change it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

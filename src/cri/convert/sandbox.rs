@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use keelson_core::admission::sysctl_name;
 use keelson_core::ids::PodUid;
 use keelson_core::resources::LinuxResources;
+use keelson_core::user_namespaces::UserNamespace;
 use keelson_proto::runtime::v1::security_profile::ProfileType;
 use keelson_proto::runtime::v1::{
     DnsConfig, IdMapping, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig,
@@ -39,17 +40,8 @@ pub struct SandboxInput<'a> {
     pub user_namespace: Option<UserNamespace>,
 }
 
-/// The host's ids that ids from 0 on mean inside a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UserNamespace {
-    pub first_host_id: u32,
-    pub length: u32,
-}
-
-impl UserNamespace {
-    pub(super) fn mapping(self) -> Vec<IdMapping> {
-        vec![IdMapping { host_id: self.first_host_id, container_id: 0, length: self.length }]
-    }
+pub(super) fn mapping(users: UserNamespace) -> Vec<IdMapping> {
+    vec![IdMapping { host_id: users.first_host_id, container_id: 0, length: users.length }]
 }
 
 pub fn sandbox_config(input: &SandboxInput<'_>) -> Result<PodSandboxConfig, ConvertError> {

@@ -6,12 +6,13 @@ use k8s_openapi::api::core::v1::{
     Container, Pod, PodSecurityContext, PodSpec, SELinuxOptions, SecurityContext,
 };
 use keelson_core::ids::ContainerId;
+use keelson_core::user_namespaces::UserNamespace;
 use keelson_proto::runtime::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
     SupplementalGroupsPolicy, UserNamespace as UserNamespaceOption,
 };
 
-use super::sandbox::UserNamespace;
+use super::sandbox::mapping;
 use super::{ConvertError, ImageUser, profiles};
 
 /// Hidden in every container that does not ask for an unmasked /proc. On the wire.
@@ -110,8 +111,8 @@ pub(super) fn namespaces(
         (Some(false), None) => return Err(ConvertError::NoUserNamespace),
         (Some(false), Some(assigned)) => UserNamespaceOption {
             mode: NamespaceMode::Pod.into(),
-            uids: assigned.mapping(),
-            gids: assigned.mapping(),
+            uids: mapping(assigned),
+            gids: mapping(assigned),
         },
         _ => UserNamespaceOption { mode: NamespaceMode::Node.into(), ..Default::default() },
     };

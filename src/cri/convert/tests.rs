@@ -6,6 +6,7 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use keelson_core::ids::{ContainerId, PodUid};
 use keelson_core::resources::LinuxResources;
+use keelson_core::user_namespaces::UserNamespace;
 use keelson_proto::runtime::v1::security_profile::ProfileType;
 use keelson_proto::runtime::v1::{
     ContainerConfig, Image, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,

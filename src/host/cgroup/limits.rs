@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use keelson_core::resources::PodCgroupResources;
+use keelson_core::resources::{KeptMemory, PodCgroupResources};
 
 use super::CgroupError;
 use super::layout::{Layout, Version, write};
@@ -24,6 +24,8 @@ pub struct Limits {
     pub pids: Option<i64>,
     /// Bytes by the size of a page, as the kernel names it: 2MB, 1GB.
     pub hugepages: BTreeMap<String, u64>,
+    /// Bytes that the kernel keeps for the cgroup. v1 has nothing of the kind.
+    pub kept_memory: KeptMemory,
 }
 
 /// The weight of v2 (1 to 10000) that stands for shares of v1 (2 to 262144), as the kubelet converts it.
@@ -103,6 +105,11 @@ impl Limits {
         if let Some(bytes) = self.memory_bytes {
             set("memory", "memory.max", or_max(bytes));
         }
+        for (file, kept) in [("memory.min", self.kept_memory.min), ("memory.low", self.kept_memory.low)] {
+            if let Some(bytes) = kept {
+                set("memory", file, bytes.max(0).to_string());
+            }
+        }
         if let Some(pids) = self.pids {
             set("pids", "pids.max", or_max(pids));
         }
@@ -127,6 +134,7 @@ impl From<PodCgroupResources> for Limits {
             memory_bytes: of.memory_limit,
             pids: None,
             hugepages: of.hugepages.into_iter().collect(),
+            kept_memory: of.kept_memory,
         }
     }
 }

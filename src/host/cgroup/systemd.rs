@@ -147,6 +147,12 @@ fn resources(limits: &Limits, version: Version) -> Vec<(&'static str, Value)> {
         let name = if version == Version::V1 { "MemoryLimit" } else { "MemoryMax" };
         values.push((name, or_infinity(bytes)));
     }
+    // What systemd is not told it takes back when it next writes the slice.
+    for (name, kept) in [("MemoryMin", limits.kept_memory.min), ("MemoryLow", limits.kept_memory.low)] {
+        if let Some(bytes) = kept.filter(|_| version == Version::V2) {
+            values.push((name, Value::U64(u64::try_from(bytes).unwrap_or(0))));
+        }
+    }
     if let Some(pids) = limits.pids {
         values.push(("TasksMax", or_infinity(pids)));
     }
@@ -155,6 +161,8 @@ fn resources(limits: &Limits, version: Version) -> Vec<(&'static str, Value)> {
 
 #[cfg(test)]
 mod tests {
+    use keelson_core::resources::KeptMemory;
+
     use super::*;
 
     #[test]
@@ -171,13 +179,17 @@ mod tests {
             cpu_quota_micros: Some(12_345),
             memory_bytes: Some(-1),
             pids: Some(100),
+            kept_memory: KeptMemory { min: Some(4096), low: Some(0) },
             ..Limits::default()
         };
         let v2 = resources(&limits, Version::V2);
         assert_eq!(v2[0], ("CPUWeight", Value::U64(39)));
         assert_eq!(v2[1], ("CPUQuotaPerSecUSec", Value::U64(130_000)));
         assert_eq!(v2[2], ("MemoryMax", Value::U64(u64::MAX)));
-        assert_eq!(v2[3], ("TasksMax", Value::U64(100)));
-        assert_eq!(resources(&limits, Version::V1)[0], ("CPUShares", Value::U64(1024)));
+        assert_eq!(v2[3], ("MemoryMin", Value::U64(4096)));
+        assert_eq!(v2[4], ("MemoryLow", Value::U64(0)));
+        assert_eq!(v2[5], ("TasksMax", Value::U64(100)));
+        let v1 = resources(&limits, Version::V1);
+        assert_eq!((v1.len(), &v1[0]), (4, &("CPUShares", Value::U64(1024))));
     }
 }

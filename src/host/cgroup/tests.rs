@@ -228,7 +228,8 @@ fn on_a_machine_with_systemd_a_pod_is_a_slice() {
         let parent = cgroups.ensure_pod(&wanted).expect("pod");
         assert_eq!(parent, format!("{name}-kubepods-burstable-pod1_2.slice"));
         cgroups.ensure_pod(&wanted).expect("a second time changes nothing");
-        cgroups.set_qos(QosClass::Burstable, 2048).expect("set the class's share");
+        let classes = QosCgroups { burstable_shares: 2048, ..QosCgroups::default() };
+        cgroups.set_classes(&classes).expect("set the class's share");
         let memory = memory_dir(&cgroups);
         let file = if version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
         assert_eq!(content(memory.join(file)).trim(), (64 << 20).to_string());

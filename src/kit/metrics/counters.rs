@@ -74,7 +74,7 @@ impl Histogram {
 #[derive(Debug)]
 pub struct LabelledHistogram {
     bounds: &'static [f64],
-    all: Mutex<BTreeMap<&'static str, Histogram>>,
+    all: Mutex<BTreeMap<String, Histogram>>,
 }
 
 impl LabelledHistogram {
@@ -82,9 +82,15 @@ impl LabelledHistogram {
         Self { bounds, all: Mutex::new(BTreeMap::new()) }
     }
 
-    pub fn observe(&self, label: &'static str, seconds: f64) {
+    pub fn observe(&self, label: &str, seconds: f64) {
         let mut all = lock(&self.all);
-        all.entry(label).or_insert_with(|| Histogram::new(self.bounds)).observe(seconds);
+        // Looked for first, since it is there nearly always and a key of its own is an allocation.
+        if let Some(known) = all.get_mut(label) {
+            return known.observe(seconds);
+        }
+        let mut new = Histogram::new(self.bounds);
+        new.observe(seconds);
+        all.insert(label.to_owned(), new);
     }
 
     pub fn write(&self, text: &mut Text, name: &'static str, label: &str, help: &str) {

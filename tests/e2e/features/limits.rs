@@ -195,6 +195,8 @@ async fn node_object(cluster: &Cluster, node: &Node) -> Result<()> {
         addresses.iter().any(|a| a.type_ == "InternalIP" && a.address == "192.0.2.10"),
         "addresses are {addresses:?}"
     );
+    let declared = status.declared_features.unwrap_or_default();
+    ensure!(declared == ["RestartAllContainersOnContainerExits"], "it declares {declared:?}");
     let info = status.node_info.context("no nodeInfo")?;
     ensure!(info.container_runtime_version.starts_with("containerd://2."), "nodeInfo is {info:?}");
     ensure!(!info.machine_id.is_empty() || !info.boot_id.is_empty(), "nodeInfo is {info:?}");

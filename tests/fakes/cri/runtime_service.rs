@@ -77,12 +77,9 @@ impl RuntimeService for Shared {
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         self.serve(Rpc::Status, |world, _| {
-            let handler = |(name, recursive_read_only_mounts): &(String, bool)| RuntimeHandler {
+            let handler = |(name, features): &(String, RuntimeHandlerFeatures)| RuntimeHandler {
                 name: name.clone(),
-                features: Some(RuntimeHandlerFeatures {
-                    recursive_read_only_mounts: *recursive_read_only_mounts,
-                    ..Default::default()
-                }),
+                features: Some(*features),
             };
             let runtime_handlers = world.handlers.iter().map(handler).collect();
             let conditions = ["RuntimeReady", "NetworkReady"].map(|name| RuntimeCondition {

@@ -18,8 +18,8 @@ pub struct World {
     pub exits_at_once: BTreeMap<String, i32>,
     pub exec_answer: ExecSyncResponse,
     pub pod_ranges: String,
-    /// The runtime's handlers, and whether each can mount recursively read-only.
-    pub handlers: Vec<(String, bool)>,
+    /// The runtime's handlers, and what each can do.
+    pub handlers: Vec<(String, proto::RuntimeHandlerFeatures)>,
     pub events: broadcast::Sender<ContainerEventResponse>,
     made: u32,
 }

@@ -4,16 +4,20 @@ use jiff::Timestamp;
 use keelson_core::desired::{Lifecycle, PodSource, TerminationReason};
 use keelson_core::ids::ContainerId;
 use keelson_core::observed::ObservedContainer;
-use keelson_core::pod::{ActionOutcome, Step};
+use keelson_core::pod::Step;
+use keelson_core::timeline::{Place, Step as Timed};
 
 use super::Stop;
+use crate::registry::timelines::Timing;
 use crate::worker::Worker;
 use crate::worker::blocking::blocking;
 
 impl Worker {
     pub(super) async fn remove_container(&mut self, id: &ContainerId) -> Result<(), Stop> {
         let gone = self.observed.containers.iter().find(|c| c.id == *id).cloned();
+        let timing = self.removal(Place::Runtime);
         let done = self.node.runtime.remove_container(id).await;
+        timing.map(|timing| timing.ended(&done));
         if done.is_err()
             && let Some(stuck) = &gone
             && self.state.only_its_sandbox_can_end(stuck, &self.observed, Timestamp::now())
@@ -34,15 +38,11 @@ impl Worker {
     }
 
     /// So that its pod starts over. Its log stays until the next one does the same.
-    pub(super) async fn reset_container(&mut self, id: &ContainerId, counted: bool) -> Result<(), Stop> {
+    pub(super) async fn reset_container(&mut self, id: &ContainerId) -> Result<(), Stop> {
         let gone = self.observed.containers.iter().find(|c| c.id == *id).cloned();
         let done = self.node.runtime.remove_container(id).await;
         self.settle_step(Step::RemoveContainer, done)?;
         let Some(gone) = gone else { return Ok(()) };
-        if counted {
-            let (name, was_up) = (gone.name.clone(), gone.up_time());
-            self.settle(ActionOutcome::RestartBegun { name, was_up })?;
-        }
         self.remove_older_logs(gone).await;
         Ok(())
     }
@@ -86,6 +86,12 @@ impl Worker {
         }
     }
 
+    /// What is removed of a pod that goes on is no part of its end.
+    pub(super) fn removal(&self, place: Place) -> Option<Timing> {
+        let ends = !self.state.lifecycle.is_syncing();
+        ends.then(|| self.recorder.begin(Timed::Removed, None, place))
+    }
+
     /// The final status reaches the apiserver, and the object of a deleted pod goes.
     pub(super) async fn finish(&mut self) -> Result<(), Stop> {
         let deleted =
@@ -94,12 +100,14 @@ impl Worker {
         let (Some(desired), Some(api)) = (desired, &self.node.api) else {
             return self.settle_step(Step::Finish, Ok::<(), String>(()));
         };
+        let timing = self.recorder.begin(Timed::ObjectRemoved, None, Place::Apiserver);
         // The object goes last, and only after it shows how the pod ended.
         self.node.reports.statuses.settled(&self.uid).await;
         let done = match api.api.delete_pod(desired.namespace(), desired.name(), self.uid.as_str()).await {
             Err(e) if e.is_not_found() || e.is_conflict() => Ok(()),
             other => other.map(drop),
         };
+        timing.ended(&done);
         self.settle_step(Step::Finish, done)
     }
 
@@ -110,6 +118,7 @@ impl Worker {
             (self.observed.namespace.clone(), self.observed.name.clone(), self.uid.clone());
         let containers: Vec<_> =
             self.observed.containers.iter().map(|c| (c.name.clone(), c.id.clone())).collect();
+        let timing = self.removal(Place::Node);
         let done = blocking(move || {
             dirs.remove().map_err(|e| e.to_string())?;
             if !name.is_empty() {
@@ -121,6 +130,7 @@ impl Worker {
             Ok::<(), String>(())
         })
         .await;
+        timing.map(|timing| timing.ended(&done));
         self.settle_step(Step::RemoveDirectories, done)
     }
 }

@@ -6,6 +6,7 @@ use keelson_core::ids::ContainerId;
 use keelson_core::logs::next_attempt;
 use keelson_core::plan::{ContainerKind, Kill};
 use keelson_core::pod::{ActionOutcome, StartFailure, StartRetry};
+use keelson_core::timeline::{Place, Step};
 use keelson_cri::CriError;
 
 use super::{Stop, hooks};
@@ -39,12 +40,25 @@ impl Worker {
             ContainerKind::Main => "container",
             ContainerKind::Ephemeral => "ephemeral_container",
         });
+        self.await_container(&container, kind);
         self.link_log(&desired, name, attempt, &id).await;
         let post_start = container.lifecycle.as_ref().and_then(|l| l.post_start.clone());
         match post_start {
             Some(hook) => self.post_start(&container, &id, &hook).await,
             None => Ok(()),
         }
+    }
+
+    /// What a container that was started is waited for.
+    fn await_container(&self, container: &Container, kind: ContainerKind) {
+        let probed = container.startup_probe.is_some() || container.readiness_probe.is_some();
+        let (step, place) = match kind {
+            ContainerKind::Init => (Step::Run, Place::Container),
+            ContainerKind::Main | ContainerKind::Sidecar if probed => (Step::Ready, Place::Probe),
+            ContainerKind::Main | ContainerKind::Sidecar => (Step::Ready, Place::Agent),
+            ContainerKind::Ephemeral => return,
+        };
+        self.recorder.record(|timeline, now| timeline.begin(step, Some(&container.name), place, now));
     }
 
     /// Prepares, creates and starts it. `None`: it was given up for a more urgent order.
@@ -57,7 +71,11 @@ impl Worker {
     ) -> Option<Result<ContainerId, StartFailure>> {
         let name = container.name.as_str();
         let sandbox = self.observed.latest_sandbox()?;
-        let config = match self.sandbox_config(desired, sandbox.attempt, false).await {
+        let config = async {
+            self.ensure_own_users(desired, &sandbox.runtime_handler).await?;
+            self.sandbox_config(desired, sandbox.attempt, false).await
+        };
+        let config = match config.await {
             Ok(config) => config,
             Err(e) => return Some(Err(StartFailure::config(e))),
         };
@@ -66,7 +84,10 @@ impl Worker {
             Ok(prepared) => prepared,
             Err(failure) => return Some(Err(failure)),
         };
-        let id = match self.node.runtime.create_container(&sandbox.id, prepared, &config).await {
+        let timing = self.recorder.begin(Step::Created, Some(name), Place::Runtime);
+        let created = self.node.runtime.create_container(&sandbox.id, prepared, &config).await;
+        timing.ended(&created);
+        let id = match created {
             Ok(id) => id,
             Err(e) => {
                 let retry = if e.reserved_for().is_some() { StartRetry::Soon } else { StartRetry::Later };
@@ -74,7 +95,9 @@ impl Worker {
             }
         };
         self.event(false, "Created", "Container created", Some(name));
+        let timing = self.recorder.begin(Step::Started, Some(name), Place::Runtime);
         let started = self.node.runtime.start_container(&id).await;
+        timing.ended(&started);
         let failed =
             |e: CriError| StartFailure { reason: "RunContainerError", ..StartFailure::create(e.message) };
         Some(started.map(|()| id).map_err(failed))
@@ -125,7 +148,12 @@ impl Worker {
         }
         // An order may have ended the pod in that moment; the hook has no bound of its own then.
         let result = if self.state.lifecycle.is_syncing() {
-            self.unless_urgent(hooks::run(&place, hook, None)).await.map(|r| r.map_err(|e| e.to_string()))
+            let timing = self.recorder.begin(Step::PostStart, Some(&container.name), Place::Hook);
+            let ran = self.unless_urgent(hooks::run(&place, hook, None)).await;
+            ran.map(|result| {
+                timing.ended(&result);
+                result.map_err(|e| e.to_string())
+            })
         } else {
             None
         };

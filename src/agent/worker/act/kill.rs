@@ -9,11 +9,13 @@ use k8s_openapi::api::core::v1::LifecycleHandler;
 use keelson_core::ids::ContainerId;
 use keelson_core::plan::Kill;
 use keelson_core::pod::{ActionOutcome, Stopped};
+use keelson_core::timeline::{Place as TimedPlace, Step};
 use tokio::sync::watch;
 
 use super::{Stop, hooks};
 use crate::node::Node;
 use crate::probe::handler::Place;
+use crate::registry::timelines::Recorder;
 use crate::worker::Worker;
 
 /// How far each of those that are stopped together is; `None` while it may run.
@@ -37,7 +39,8 @@ impl Worker {
         }
         let ends: Ends = jobs.iter().map(|(kill, _)| (kill.id.clone(), watch::Sender::new(None))).collect();
         let node = self.node.clone();
-        let all = join_all(jobs.into_iter().map(|(kill, hook)| one(&node, &ends, kill, hook)));
+        let all =
+            join_all(jobs.into_iter().map(|(kill, hook)| one(&node, &self.recorder, &ends, kill, hook)));
         match self.unless_urgent(all).await {
             Some(stopped) => self.settle(ActionOutcome::ContainersStopped(stopped)),
             None => Err(Stop),
@@ -55,12 +58,20 @@ impl Worker {
     }
 }
 
-async fn one(node: &Node, ends: &Ends, kill: Kill, hook: Option<(LifecycleHandler, Place)>) -> Stopped {
+async fn one(
+    node: &Node,
+    recorder: &Recorder,
+    ends: &Ends,
+    kill: Kill,
+    hook: Option<(LifecycleHandler, Place)>,
+) -> Stopped {
     let began = Instant::now();
     let mut pre_stop = Ok(());
     let limit = kill.patience(began.elapsed());
     if let Some((handler, place)) = hook.filter(|_| !limit.is_zero()) {
+        let timing = recorder.begin(Step::PreStop, Some(&kill.name), TimedPlace::Hook);
         pre_stop = hooks::run(&place, &handler, Some(limit)).await.map_err(|e| e.to_string());
+        timing.ended(&pre_stop);
     }
     let turn = tokio::time::timeout(kill.patience(began.elapsed()), turn(ends, &kill.after)).await;
     let stop = match turn {
@@ -70,7 +81,10 @@ async fn one(node: &Node, ends: &Ends, kill: Kill, hook: Option<(LifecycleHandle
             return Stopped { name: kill.name, pre_stop, stop: Ok(()) };
         }
         Ok(End::Stopped) | Err(_) => {
-            node.runtime.stop_container(&kill.id, kill.signal_window(began.elapsed())).await
+            let timing = recorder.begin(Step::Stopped, Some(&kill.name), TimedPlace::Container);
+            let stop = node.runtime.stop_container(&kill.id, kill.signal_window(began.elapsed())).await;
+            timing.ended(&stop);
+            stop
         }
     };
     end(ends, &kill.id, if stop.is_ok() { End::Stopped } else { End::Failed });

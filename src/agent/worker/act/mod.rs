@@ -6,6 +6,7 @@ mod container;
 mod hooks;
 mod kill;
 mod prepare;
+mod resize;
 mod sandbox;
 mod volumes;
 
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use keelson_core::plan::Action;
-use keelson_core::pod::{ActionOutcome, Step, Stopped};
+use keelson_core::pod::{ActionOutcome, SandboxFailureCause, Step, Stopped};
 
 use super::Worker;
 
@@ -55,10 +56,11 @@ impl Worker {
             Action::StopSandbox { id } => self.stop_sandbox(&id).await,
             Action::RemoveSandbox { id } => self.remove_sandbox(&id).await,
             Action::RemoveContainer { id } => self.remove_container(&id).await,
-            Action::ResetContainer { id, counted } => self.reset_container(&id, counted).await,
+            Action::ResetContainer { id } => self.reset_container(&id).await,
             Action::StartContainer { name, kind, attempt, after } => {
                 self.start_container(&name, kind, attempt, after).await
             }
+            Action::Resize(resize) => self.resize(resize).await,
             Action::KillContainers(kills) => self.kill_containers(kills).await,
             Action::UnmountVolumes => self.unmount_volumes().await,
             Action::RemoveCgroup => self.remove_cgroup().await,
@@ -70,8 +72,14 @@ impl Worker {
     /// Has the core decide what an outcome means, and reports it.
     fn settle(&mut self, done: ActionOutcome) -> Result<(), Stop> {
         log_failure(&done);
+        self.recorder.record(|timeline, now| timeline.outcome(&done, now));
         if let ActionOutcome::ContainerStarted { result: Err(failure), .. } = &done {
             self.node.reports.metrics.container_not_started("container", failure.reason);
+        }
+        if let ActionOutcome::SandboxCreated(Err(failure)) = &done
+            && failure.cause != SandboxFailureCause::NetworkNotReady
+        {
+            self.node.reports.metrics.sandbox_not_made();
         }
         let applied = self.state.apply(done, Timestamp::now());
         self.report_events(&applied.events);
@@ -106,6 +114,9 @@ fn log_failure(done: &ActionOutcome) {
         }
         ActionOutcome::PostStartEnded { name, result: Some(Err(error)), .. } => {
             tracing::debug!(container = name, error, "postStart hook failed");
+        }
+        ActionOutcome::Resized(Err(error)) => {
+            tracing::warn!(error, "resize failed, will try again");
         }
         ActionOutcome::ContainersStopped(all) => {
             for Stopped { name, pre_stop, .. } in all {

@@ -1,5 +1,7 @@
 //! Everything that a container needs before the runtime is asked to make it: image, environment, mounts, configuration.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Container, Pod};
 use keelson_core::desired::{DesiredPod, PodSource};
 use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
@@ -9,8 +11,8 @@ use keelson_core::ids::ContainerId;
 use keelson_core::image::{credentials, unknown_secrets};
 use keelson_core::plan::ContainerKind;
 use keelson_core::pod::{Device, StartFailure};
-use keelson_core::resources::container_resources;
 use keelson_core::security::verify_non_root;
+use keelson_core::timeline::{Note, Place, Step};
 use keelson_core::volumes::{MountInput, Propagation, mounts};
 use keelson_cri::convert::{self, ContainerInput, ImageUser, container_config};
 use keelson_cri::proto::{ContainerConfig, PodSandboxConfig};
@@ -31,7 +33,7 @@ impl Worker {
         attempt: u32,
         sandbox: &PodSandboxConfig,
     ) -> Result<ContainerConfig, StartFailure> {
-        let objects = self.objects(desired).await.map_err(StartFailure::config)?;
+        let objects = self.objects(desired, &container.name).await.map_err(StartFailure::config)?;
         let image = self.image(desired, container, &objects, sandbox).await?;
         verify_non_root(&desired.pod, container, image.uid, &image.username).map_err(StartFailure::config)?;
         self.configure(desired, container, kind, attempt, &objects, &image).await
@@ -57,22 +59,35 @@ impl Worker {
         let name = Some(container.name.as_str());
         let known = |secret: &str| objects.secrets.contains_key(secret);
         self.report_events(unknown_secrets(&named, known).as_slice());
+        let timing = self.recorder.begin(Step::Pull, name, Place::Registry);
+        let mut waiting = Duration::ZERO;
         let report = |progress: Progress| match progress {
             Progress::AlreadyPresent => {
+                timing.note(Note::Present);
+                timing.moved(Place::Runtime);
                 let message = format!(
                     "Container image {image:?} already present on machine and can be accessed by the pod"
                 );
                 self.event(false, "Pulled", &message, name);
             }
-            Progress::Pulling => self.event(false, "Pulling", &format!("Pulling image {image:?}"), name),
-            Progress::Pulled { took, waited, bytes } => {
+            Progress::Pulling => {
+                waiting = timing.so_far();
+                self.event(false, "Pulling", &format!("Pulling image {image:?}"), name);
+            }
+            Progress::Pulled { bytes } => {
+                let waited = timing.so_far();
+                let took = waited.saturating_sub(waiting);
+                timing.note(Note::Pulled { bytes, waiting });
+                self.node.reports.metrics.starts.image_pulled(bytes, waited);
                 let message = format!(
                     "Successfully pulled image {image:?} in {took:.3?} ({waited:.3?} including waiting). Image size: {bytes} bytes."
                 );
                 self.event(false, "Pulled", &message, name);
             }
         };
-        self.node.images.ensure(wanted, report).await.map_err(|failure| {
+        let present = self.node.images.ensure(wanted, report).await;
+        timing.ended(&present);
+        present.map_err(|failure| {
             self.report_events(&[failure.event().of(&container.name)]);
             failure.into()
         })
@@ -163,15 +178,7 @@ impl Worker {
             .map_err(StartFailure::create)?;
 
         let kubelet = &self.node.settings.kubelet;
-        let mut resources = container_resources(
-            pod,
-            container,
-            &self.node.machine.node_capacity(),
-            kubelet.cpu_cfs_quota,
-            self.node.cfs_period_micros(),
-        );
-        self.node.machine.resources.complete(pod, container, &mut resources);
-        resources.cpuset_cpus = grant.cpuset.unwrap_or_default();
+        let resources = self.linux_resources(pod, container);
         let target = match kind {
             ContainerKind::Ephemeral => self.target(pod, &container.name)?,
             _ => None,
@@ -198,7 +205,7 @@ impl Worker {
             hash: &container_hash(container),
             extra_groups: &grant.groups,
             extra_masked_paths: &self.node.machine.masked_paths,
-            user_namespace: None,
+            user_namespace: self.own_users(pod),
             target: target.as_ref(),
             seccomp_root: &seccomp_root,
             seccomp_default: kubelet.seccomp_default,

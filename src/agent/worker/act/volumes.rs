@@ -10,6 +10,7 @@ use keelson_apiserver::{ObjectKey, ObjectKind, TokenSpec};
 use keelson_core::desired::DesiredPod;
 use keelson_core::env::{ObjectRefs, object_refs};
 use keelson_core::pod::{ActionOutcome, Step};
+use keelson_core::timeline::{Ending, Place, Step as Timed};
 use keelson_core::volumes::{Change, Needs, TokenNeed, VolumeOutcome, VolumePlan};
 use keelson_volumes::{Gather, Gathered, PodSetup};
 
@@ -30,24 +31,36 @@ impl Worker {
         self.inbox.follow(keys(&desired, &object_refs(&desired.pod)));
         let plan = self.state.plan_volumes(Timestamp::now());
         let node = self.node.clone();
+        let timing = self.recorder.begin(Timed::Volumes, None, Place::Volume);
         match self.unless_urgent(carry_out(&node, &desired, &plan)).await {
-            Some(outcomes) => self.settle(ActionOutcome::VolumesMounted(outcomes)),
+            Some(outcomes) => {
+                let failed = outcomes.iter().any(|o| o.failure().is_some());
+                timing.end(if failed { Ending::Failed } else { Ending::Done });
+                self.settle(ActionOutcome::VolumesMounted(outcomes))
+            }
             None => Err(Stop),
         }
     }
 
     pub(super) async fn unmount_volumes(&mut self) -> Result<(), Stop> {
         let dirs = self.node.dirs.pod(&self.uid);
+        let timing = self.recorder.begin(Timed::VolumesUnmounted, None, Place::Volume);
         let done = self.node.volumes.teardown(&dirs).await;
+        timing.ended(&done);
         self.settle_step(Step::UnmountVolumes, done)
     }
 
-    pub(super) async fn objects(&self, desired: &DesiredPod) -> Result<Objects, String> {
+    /// For one of the pod's containers.
+    pub(super) async fn objects(&self, desired: &DesiredPod, container: &str) -> Result<Objects, String> {
         let refs = object_refs(&desired.pod);
-        if let Some(api) = &self.node.api {
-            api.objects.acquire(&desired.uid, keys(desired, &refs));
-        }
-        fetch(&self.node, desired, &refs).await
+        let Some(api) = self.node.api.as_ref().filter(|_| refs != ObjectRefs::default()) else {
+            return Ok(Objects::default());
+        };
+        let timing = self.recorder.begin(Timed::Config, Some(container), Place::Apiserver);
+        api.objects.acquire(&desired.uid, keys(desired, &refs));
+        let fetched = fetch(&self.node, desired, &refs).await;
+        timing.ended(&fetched);
+        fetched
     }
 }
 

@@ -119,6 +119,21 @@ fn a_bad_file_is_refused_naming_file_line_field_and_what_would_be_right() {
             "kubelet.yaml:3: maxPods: found string \"many\", but this must be a whole number that fits 32 bits",
         ),
         (
+            "ids for a pod that are no multiple of the unit",
+            "userNamespaces:\n  idsPerPod: 100000",
+            "kubelet.yaml:4: userNamespaces.idsPerPod: 100000 must be a multiple of 65536 from 65536 to 4294967295",
+        ),
+        (
+            "no ids for a pod",
+            "userNamespaces: {idsPerPod: 0}",
+            "kubelet.yaml:3: userNamespaces.idsPerPod: 0 must be a multiple of 65536 from 65536 to 4294967295",
+        ),
+        (
+            "memory that is kept while the feature is off",
+            "memoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: false}",
+            "kubelet.yaml:3: memoryReservationPolicy: TieredReservation needs featureGates: {MemoryQoS: true}",
+        ),
+        (
             "a list for a map",
             "featureGates: [A]",
             "kubelet.yaml:3: featureGates: found sequence, but this must be a mapping",

@@ -25,6 +25,7 @@ fn carry_out(w: &mut World, action: &Action) {
             let state = if init { ContainerState::Exited } else { ContainerState::Running };
             w.add(name, *attempt, state, 0);
         }
+        Action::Resize(_) => {}
         Action::KillContainers(kills) => {
             for c in &mut w.observed.containers {
                 if kills.iter().any(|k| k.id == c.id) {
@@ -34,7 +35,7 @@ fn carry_out(w: &mut World, action: &Action) {
                 }
             }
         }
-        Action::RemoveContainer { id } | Action::ResetContainer { id, .. } => {
+        Action::RemoveContainer { id } | Action::ResetContainer { id } => {
             w.observed.containers.retain(|c| c.id != *id)
         }
         Action::UnmountVolumes => w.state.volumes.state = VolumesState::Pending,

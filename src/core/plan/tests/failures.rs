@@ -10,6 +10,7 @@ use super::convergence::any_world;
 use super::simulation::{FAULTS, Fault, Happening, Simulation};
 use super::*;
 use crate::admission::Rejection;
+use crate::allocation::in_progress;
 
 fn eviction() -> Directive {
     Directive::Evict(Eviction {
@@ -41,7 +42,9 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         1 => either().prop_map(Happening::ImageChanges),
         1 => Just(Happening::SandboxDies),
         1 => Just(Happening::ObjectsChange),
+        2 => (either(), 1i64..4, any::<bool>()).prop_map(|(name, n, restart)| Happening::Resize(name, n * 64, restart)),
         1 => Just(Happening::AgentRestarts),
+        1 => Just(Happening::AgentLosesFiles),
     ]
 }
 
@@ -86,6 +89,8 @@ proptest! {
         prop_assert!(w.observed.containers.iter().all(|c| c.state != ContainerState::Created));
         if w.state.lifecycle.is_syncing() {
             prop_assert_eq!(ready, 1);
+            prop_assert!(!in_progress(&w.desired.pod, w.state.actuated.as_deref(), &w.observed));
+            prop_assert_eq!(&w.state.resize.in_progress, &None);
             for c in &w.desired.pod.spec.as_ref().unwrap().containers {
                 let last = w.observed.latest(&c.name).unwrap();
                 let as_asked = last.state == ContainerState::Running

@@ -35,7 +35,7 @@ fn one_exit_restarts_all() {
             "then all are removed, whoever asked for it last",
             ended,
             |_| {},
-            "reset:i1-0 reset:a-0 reset:i2-0 reset:b-0!",
+            "reset:i1-0 reset:a-0 reset:i2-0 reset:b-0",
         ),
         (
             "with what is left of instances before them",
@@ -43,13 +43,13 @@ fn one_exit_restarts_all() {
             |w| {
                 w.add("a", 1, ContainerState::Exited, 0);
             },
-            "reset:a-1 reset:i1-0 remove:a-0 reset:i2-0 reset:b-0!",
+            "reset:a-1 reset:i1-0 remove:a-0 reset:i2-0 reset:b-0",
         ),
         (
             "as long as that one is there it goes on, also in another agent",
             ended,
             |w| w.observed.containers.retain(|c| c.name == "b"),
-            "reset:b-0!",
+            "reset:b-0",
         ),
         (
             "and the pod starts over in its sandbox",
@@ -107,7 +107,7 @@ fn one_exit_restarts_all() {
                 w.running("i2");
                 w.end_as_planned(143);
             },
-            "reset:i2-0 reset:i1-0!",
+            "reset:i2-0 reset:i1-0",
         ),
         (
             "a sandbox that died meanwhile changes nothing",
@@ -130,30 +130,10 @@ fn one_exit_restarts_all() {
 }
 
 #[test]
-fn a_pod_that_keeps_asking_for_it_is_backed_off_from() {
+fn no_back_off_is_served_for_it() {
     let mut w = asked();
-    let served = Backoff::resumed(CRASH, 2, std::time::Duration::ZERO);
-    w.state.containers.entry("b".into()).or_default().crash_backoff = served;
-    w.advance();
-    let held = plan(&w.state, &w.observed, &w.facts);
-    assert_eq!(held.actions, []);
-    assert_eq!(held.waiting["b"].reason, "CrashLoopBackOff");
-    let until = held.requeue_at.unwrap();
-    w.facts.now = until;
-    assert_eq!(w.say(), "kill:i1-0@0s+a-0@0s", "everybody else runs on until then");
-
-    // The agent that held it back dies; the next one knows from the status that b waits.
-    let mut w = asked();
-    w.facts.now = until;
-    let status = crate::status::derive(&crate::status::StatusInput {
-        desired: &w.desired,
-        observed: &w.observed,
-        state: &w.state,
-        facts: &w.facts,
-        held_back: &held.waiting,
-    });
-    Arc::make_mut(&mut w.desired.pod).status = Some(status);
-    w.state = PodState::new(Some(w.desired.clone()), &w.observed, Default::default());
-    w.state.volumes.state = VolumesState::Ready;
+    let long = Backoff::resumed(CRASH, 5, std::time::Duration::ZERO);
+    w.state.containers.entry("b".into()).or_default().crash_backoff = long;
     assert_eq!(w.say(), "kill:i1-0@0s+a-0@0s");
+    assert_eq!(w.state.containers["b"].crash_backoff, long);
 }

@@ -6,9 +6,11 @@ mod actions;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements, SecretVolumeSource, Volume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
+use crate::allocation::Allocation;
 use crate::status::{StatusInput, derive};
 use crate::volumes::Change;
 
@@ -33,9 +35,10 @@ pub(super) enum Fault {
     RemoveCgroup,
     Finish,
     RemoveDirectories,
+    Resize,
 }
 
-pub(super) const FAULTS: [Fault; 18] = [
+pub(super) const FAULTS: [Fault; 19] = [
     Fault::Cgroup,
     Fault::Mount,
     Fault::Sandbox,
@@ -54,6 +57,7 @@ pub(super) const FAULTS: [Fault; 18] = [
     Fault::RemoveCgroup,
     Fault::Finish,
     Fault::RemoveDirectories,
+    Fault::Resize,
 ];
 
 /// What happens to the pod from outside.
@@ -67,8 +71,12 @@ pub(super) enum Happening {
     ImageChanges(&'static str),
     SandboxDies,
     ObjectsChange,
+    /// A container is granted so much memory, and is to be restarted for it or not.
+    Resize(&'static str, i64, bool),
     /// The agent is killed and started again: its memory is gone.
     AgentRestarts,
+    /// And so is what it has recorded.
+    AgentLosesFiles,
     Delete,
     Vanish,
     Decide(Directive),
@@ -95,6 +103,8 @@ pub(super) struct Simulation {
     pub ordered: BTreeMap<ContainerId, Option<Timestamp>>,
     made: u32,
     renewals: u32,
+    /// What the agent has written down of the cgroups.
+    record: Option<Arc<Allocation>>,
     images: u32,
 }
 
@@ -118,6 +128,7 @@ impl Simulation {
             ordered: BTreeMap::new(),
             made: 0,
             renewals: 0,
+            record: None,
             images: 0,
         }
     }
@@ -173,6 +184,7 @@ impl Simulation {
             let by_sandbox = [Fault::Create, Fault::CreateReserved, Fault::Start];
             self.held_key.retain(|_, (_, fault)| !by_sandbox.contains(fault));
         }
+        w.state.review_resize(&w.observed);
         self.planned_from.clone_from(&w.observed);
         let plan = plan(&w.state, &w.observed, &w.facts);
         check_sidecar(w, &plan);
@@ -191,7 +203,9 @@ impl Simulation {
         assert!(self.held.is_none_or(|at| at <= self.w.facts.now), "too early for anything: {actions:?}");
         for action in actions {
             self.w.facts.now += STEP;
-            if !self.act(action) {
+            let done = self.act(action);
+            self.record.clone_from(&self.w.state.actuated);
+            if !done {
                 return;
             }
             // An order interrupts; anything else is seen before the next step.
@@ -264,10 +278,29 @@ impl Simulation {
                 self.served.remove("quiet");
                 self.held_key.retain(|_, (_, f)| !matches!(f, Fault::Config | Fault::Mount));
             }
+            Happening::Resize(name, mib, restart) => {
+                let spec = self.w.spec();
+                let list = Some([("memory".to_owned(), Quantity(format!("{mib}Mi")))].into());
+                let resized = spec.containers.iter_mut().find(|c| c.name == name).unwrap();
+                resized.resources = Some(ResourceRequirements { limits: list, ..Default::default() });
+                let restart_policy = if restart { "RestartContainer" } else { "NotRequired" }.to_owned();
+                resized.resize_policy =
+                    Some(vec![ContainerResizePolicy { resource_name: "memory".into(), restart_policy }]);
+                *Arc::make_mut(&mut self.w.desired.pod).metadata.generation.get_or_insert(1) += 1;
+                // Another try for whoever could not start with what it had.
+                self.forget(name);
+                self.forget("resize");
+                self.served.remove(&format!("crash of {name}"));
+            }
+            Happening::AgentLosesFiles => {
+                self.record = None;
+                self.happen(Happening::AgentRestarts);
+            }
             Happening::AgentRestarts => {
                 let desired = &mut self.w.desired;
                 Arc::make_mut(&mut desired.pod).status = Some((*self.w.state.previous_status).clone());
                 self.w.state = PodState::new(Some(desired.clone()), &self.w.observed, Default::default());
+                self.w.state.resume_resize(self.record.as_deref(), &self.w.observed);
                 self.held = None;
                 self.held_key.clear();
                 self.served.clear();

@@ -4,7 +4,7 @@ use crate::plan::{Kill, Plan};
 fn order(change: impl FnOnce(&mut Pod)) -> Order {
     let mut desired = desired();
     change(Arc::make_mut(&mut desired.pod));
-    Order { desired: Some(desired), directive: Directive::default() }
+    Order { desired: Some(desired), directive: Directive::default(), resize: ResizeOrder::default() }
 }
 
 #[test]
@@ -32,9 +32,17 @@ fn what_was_granted_is_kept_when_the_pod_is_to_end() {
     let grant =
         Grant { cdi_devices: vec!["vendor.com/gpu=0".into()], groups: vec![7, 5], ..Grant::default() };
     let admitted = Admitted { grants: [("a".to_owned(), grant.clone()), ("b".to_owned(), grant)].into() };
-    state.take_order(&Order { desired: Some(desired()), directive: Directive::Run(admitted.clone()) });
+    state.take_order(&Order {
+        desired: Some(desired()),
+        directive: Directive::Run(admitted.clone()),
+        resize: ResizeOrder::default(),
+    });
     let eviction = Eviction { reason: "r".into(), message: "m".into(), grace: Duration::ZERO };
-    state.take_order(&Order { desired: Some(desired()), directive: Directive::Evict(eviction) });
+    state.take_order(&Order {
+        desired: Some(desired()),
+        directive: Directive::Evict(eviction),
+        resize: ResizeOrder::default(),
+    });
     assert_eq!(state.admitted, admitted);
     assert_eq!((state.admitted.grant("a").groups, state.admitted.groups()), (vec![7, 5], vec![5, 7]));
     assert_eq!(state.admitted.grant("other"), Grant::default());

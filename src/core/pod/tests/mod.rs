@@ -52,6 +52,7 @@ fn observed(sandbox: SandboxState, containers: &[(&str, u32, ContainerState)]) -
         ips: vec![],
         host_network: false,
         runtime_handler: String::new(),
+        user_namespace: None,
     });
     pod.containers = containers
         .iter()

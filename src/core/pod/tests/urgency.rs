@@ -6,11 +6,11 @@ fn deleted(grace: i64) -> Order {
     let meta = &mut Arc::make_mut(&mut desired.pod).metadata;
     meta.deletion_timestamp = Some(Time(at(0)));
     meta.deletion_grace_period_seconds = Some(grace);
-    Order { desired: Some(desired), directive: Directive::default() }
+    Order { desired: Some(desired), directive: Directive::default(), resize: ResizeOrder::default() }
 }
 
 fn decided(directive: Directive) -> Order {
-    Order { desired: Some(desired()), directive }
+    Order { desired: Some(desired()), directive, resize: ResizeOrder::default() }
 }
 
 fn evicted(grace: u64) -> Order {

@@ -331,6 +331,7 @@ fn statuses_are_by_name_but_init_containers_in_their_order_and_carry_the_details
         cpu_quota: 30_000,
         cpu_period: 100_000,
         memory_limit_bytes: 64 << 20,
+        ..Default::default()
     });
     let status = w.derive();
     let names = |list: &Option<Vec<ContainerStatus>>| {

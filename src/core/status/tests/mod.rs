@@ -54,6 +54,7 @@ pub(super) fn world() -> World {
         ips: vec!["10.1.0.4".parse().unwrap()],
         host_network: false,
         runtime_handler: String::new(),
+        user_namespace: None,
     };
     let mut observed = ObservedPod::empty(uid.clone(), "ns", "p");
     observed.sandboxes.push(sandbox);

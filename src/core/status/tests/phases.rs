@@ -1,7 +1,7 @@
 use super::*;
 use crate::admission::Rejection;
 use crate::plan::advance;
-use crate::pod::{Directive, Order};
+use crate::pod::{Directive, Order, ResizeOrder};
 
 type Change = fn(&mut World);
 
@@ -275,7 +275,11 @@ fn a_refused_pod_fails_with_the_reason_and_has_no_containers_to_show() {
     let mut w = world();
     w.init(json!([{"name": "i"}])).nothing_runs().observed.sandboxes.clear();
     let why = Rejection { reason: "OutOfcpu".into(), message: "not enough".into() };
-    let order = Order { desired: Some(w.desired.clone()), directive: Directive::Refuse(why) };
+    let order = Order {
+        desired: Some(w.desired.clone()),
+        directive: Directive::Refuse(why),
+        resize: ResizeOrder::default(),
+    };
     w.state.lifecycle = advance(&order, &w.state, &w.observed, w.facts.now);
     let status = w.derive();
     assert_eq!(status.phase.as_deref(), Some("Failed"));

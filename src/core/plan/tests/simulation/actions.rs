@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::*;
 use super::{Fault, Simulation};
+use crate::allocation::{Resize, ResizeStep};
 use crate::pod::{
     ActionOutcome, SandboxFailure, SandboxFailureCause, StartFailure, StartRetry, Step, Stopped,
 };
@@ -14,7 +15,14 @@ impl Simulation {
     /// Whether the plan goes on.
     pub(super) fn act(&mut self, action: Action) -> bool {
         match action {
-            Action::EnsureCgroup => self.step(Step::EnsureCgroup, Fault::Cgroup),
+            Action::EnsureCgroup => {
+                let done = self.step(Step::EnsureCgroup, Fault::Cgroup);
+                if done {
+                    self.w.state.cgroup_ensured(&self.w.observed);
+                }
+                done
+            }
+            Action::Resize(resize) => self.resize(resize),
             Action::MountVolumes => self.mount(),
             Action::CreateSandbox { attempt } => self.create_sandbox(attempt),
             Action::StopSandbox { id } => {
@@ -34,12 +42,29 @@ impl Simulation {
             Action::StartContainer { name, attempt, after, .. } => self.start(&name, attempt, after),
             Action::KillContainers(kills) => self.kill(kills),
             Action::RemoveContainer { id } => self.remove_container(&id),
-            Action::ResetContainer { id, counted } => self.reset(&id, counted),
+            Action::ResetContainer { id } => self.reset(&id),
             Action::UnmountVolumes => self.step(Step::UnmountVolumes, Fault::Unmount),
             Action::RemoveCgroup => self.step(Step::RemoveCgroup, Fault::RemoveCgroup),
             Action::Finish => self.step(Step::Finish, Fault::Finish),
             Action::RemoveDirectories => self.step(Step::RemoveDirectories, Fault::RemoveDirectories),
         }
+    }
+
+    fn resize(&mut self, resize: Resize) -> bool {
+        self.check_key("resize");
+        for step in resize.steps {
+            if self.fails(Fault::Resize) {
+                self.held_key
+                    .insert("resize".into(), (self.w.facts.now + Duration::from_secs(10), Fault::Resize));
+                return self.apply(ActionOutcome::Resized(Err("no".into())));
+            }
+            if let ResizeStep::Container { id, .. } = &step {
+                assert!(self.w.observed.running().any(|c| c.id == *id), "{id} does not run");
+            }
+            let _ = self.apply(ActionOutcome::ResizeStep(step));
+        }
+        self.forget("resize");
+        self.apply(ActionOutcome::Resized(Ok(())))
     }
 
     fn step(&mut self, step: Step, fault: Fault) -> bool {
@@ -134,12 +159,9 @@ impl Simulation {
         let _ = self.apply(ActionOutcome::RestartBegun { name: before.name.clone(), was_up });
     }
 
-    fn reset(&mut self, id: &ContainerId, counted: bool) -> bool {
+    fn reset(&mut self, id: &ContainerId) -> bool {
         let done = self.step(Step::RemoveContainer, Fault::RemoveContainer);
-        let found = self.w.observed.containers.iter().position(|c| c.id == *id).filter(|_| done);
-        if let Some(gone) = found.map(|at| self.w.observed.containers.remove(at)).filter(|_| counted) {
-            self.restart_begins(&gone);
-        }
+        self.w.observed.containers.retain(|c| !done || c.id != *id);
         done
     }
 
