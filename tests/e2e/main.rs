@@ -10,6 +10,7 @@ mod make_run;
 mod managers;
 mod overlay;
 mod pods;
+mod resize;
 mod rig;
 mod runtime_faults;
 mod static_pods;
@@ -50,6 +51,12 @@ const SUITES: &[Definition] = &[
         needs: CLUSTER,
         wants: &[Part::Kubelet],
         body: |s| Box::pin(managers::body(s)),
+    },
+    Definition {
+        name: "resize",
+        needs: CLUSTER,
+        wants: &[Part::Kubelet],
+        body: |s| Box::pin(resize::body(s)),
     },
     Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
     Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },

@@ -68,6 +68,15 @@ pub fn limit_memory(name: &str, process: u32, bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// A value as the kernel holds it, from the file of whichever version of cgroups this machine has.
+pub fn value(cgroup: &str, controller: &str, first: &str, second: &str) -> Result<String> {
+    let roots = hierarchies();
+    let files = roots.iter().filter(|r| r.ends_with(controller)).map(|r| r.join(cgroup).join(first));
+    let files = files.chain(roots.iter().map(|r| r.join(cgroup).join(second)));
+    let found = files.filter_map(|f| fs::read_to_string(f).ok()).next();
+    Ok(found.with_context(|| format!("{cgroup} has neither {first} nor {second}"))?.trim().to_owned())
+}
+
 /// All cgroups below the named one, relative to their hierarchy, without doubles.
 pub fn below(name: &str) -> BTreeSet<String> {
     fn walk(root: &Path, dir: &Path, found: &mut BTreeSet<String>) {

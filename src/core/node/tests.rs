@@ -148,7 +148,7 @@ fn what_parts_of_the_node_report_is_shown_for_as_long_as_they_do() {
     assert_eq!(status.allocatable.as_ref().unwrap()["example.com/fpga"].0, "2");
     facts.signals = NodeSignals::default();
     let declared = status.declared_features.clone().unwrap_or_default();
-    assert_eq!(declared, ["RestartAllContainersOnContainerExits"]);
+    assert_eq!(declared, DECLARED_FEATURES);
     let later = desired_status(&facts, Some(&status), at(1));
     assert_eq!(condition(&later, "Ready").0, "True");
     assert_eq!(later.volumes_in_use, None);

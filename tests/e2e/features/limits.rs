@@ -1,7 +1,5 @@
 //! What is passed on to the runtime and the kernel: resources and cgroups, users and rights, namespaces and names.
 
-use std::fs;
-
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cgroups;
 use keelson_tests::cluster::{Cluster, Node};
@@ -59,11 +57,11 @@ async fn resources(cluster: &Cluster, node: &Node) -> Result<()> {
         let wanted = format!("{}/{parent}pod{}", node.agent.cgroup_root(), uid(&ready));
         ensure!(cgroups::below(&node.agent.cgroup_root()).contains(&wanted), "there is no cgroup {wanted}");
         if name == "burstable" {
-            let memory = limit_of(&wanted, "memory", "memory.limit_in_bytes", "memory.max")?;
+            let memory = cgroups::value(&wanted, "memory", "memory.limit_in_bytes", "memory.max")?;
             ensure!(memory == "67108864", "the pod's memory limit is {memory}");
-            let quota = limit_of(&wanted, "cpu", "cpu.cfs_quota_us", "cpu.max")?;
+            let quota = cgroups::value(&wanted, "cpu", "cpu.cfs_quota_us", "cpu.max")?;
             ensure!(quota.starts_with("25000"), "the pod's CPU quota is {quota}");
-            let pages = limit_of(&wanted, "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max");
+            let pages = cgroups::value(&wanted, "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max");
             ensure!(pages.as_ref().map_or(true, |p| p == "0"), "the pod may have huge pages: {pages:?}");
         }
     }
@@ -82,15 +80,6 @@ async fn resources(cluster: &Cluster, node: &Node) -> Result<()> {
         pods.delete(name, LIMIT).await?;
     }
     Ok(())
-}
-
-/// A limit as the kernel holds it, on either version of cgroups.
-fn limit_of(cgroup: &str, controller: &str, first: &str, second: &str) -> Result<String> {
-    let roots = cgroups::hierarchies();
-    let files = roots.iter().filter(|r| r.ends_with(controller)).map(|r| r.join(cgroup).join(first));
-    let files = files.chain(roots.iter().map(|r| r.join(cgroup).join(second)));
-    let found = files.filter_map(|f| fs::read_to_string(f).ok()).next();
-    Ok(found.with_context(|| format!("{cgroup} has neither {first} nor {second}"))?.trim().to_owned())
 }
 
 async fn security(cluster: &Cluster, node: &Node) -> Result<()> {
@@ -196,7 +185,12 @@ async fn node_object(cluster: &Cluster, node: &Node) -> Result<()> {
         "addresses are {addresses:?}"
     );
     let declared = status.declared_features.unwrap_or_default();
-    ensure!(declared == ["RestartAllContainersOnContainerExits"], "it declares {declared:?}");
+    let able = [
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "RestartAllContainersOnContainerExits",
+    ];
+    ensure!(declared == able, "it declares {declared:?}");
     let info = status.node_info.context("no nodeInfo")?;
     ensure!(info.container_runtime_version.starts_with("containerd://2."), "nodeInfo is {info:?}");
     ensure!(!info.machine_id.is_empty() || !info.boot_id.is_empty(), "nodeInfo is {info:?}");
