@@ -1,9 +1,11 @@
 //! A whole machine: the systemd units of the agent and of the overlay, cgroup v2 with the systemd driver, a static pod that
 //! is Ready, and Ready again after a reboot, on the network that the overlay wrote for the runtime; what cgroup v2 and the
-//! journal report through the node's API. Other machines: what cgroup v2 alone can do for memory, and pods with users of their own.
+//! journal report through the node's API. Other machines: what cgroup v2 alone can do for memory, pods with users
+//! of their own, and pods that get more and less while they run.
 
 mod memory;
 mod own_users;
+mod resize;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use keelson_tests::certs::Authority;
 use keelson_tests::machine::Machine;
-use keelson_tests::parts::Part;
+use keelson_tests::parts::{CONTROL_PLANE, Part};
 use keelson_tests::pods::SLEEP;
 use keelson_tests::suite::{Suite, folder};
 use keelson_tests::{built, images};
@@ -31,6 +33,11 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let case = "a pod has users of its own on cgroup v2, also after its record was cut and the agent killed";
     match Part::Containerd2.available().and_then(|()| Part::Runc.available()) {
         Ok(()) => suite.case(case, LIMIT, async { own_users::run(&folder(&dir, "own-users")?).await }).await,
+        Err(missing) => suite.leave_out(case, &missing),
+    }
+    let case = "a node of a cluster resizes a pod on cgroup v2 with systemd, and limits swap";
+    match CONTROL_PLANE.iter().try_for_each(|part| part.available()) {
+        Ok(()) => suite.case(case, LIMIT * 2, async { resize::run(&folder(&dir, "resize")?).await }).await,
         Err(missing) => suite.leave_out(case, &missing),
     }
     Ok(())

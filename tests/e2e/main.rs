@@ -26,12 +26,22 @@ use keelson_tests::suite::Definition;
 
 const CLUSTER: &[&[Part]] = &[&CONTROL_PLANE, &[Part::Containerd2, Part::CniReference]];
 
+const ON_A_MACHINE: [Part; 7] = [
+    Part::Containerd2,
+    Part::Runc,
+    Part::Etcd,
+    Part::ApiServer,
+    Part::Scheduler,
+    Part::ControllerManager,
+    Part::Kubectl,
+];
+
 /// The longest first, since several run at a time.
 const SUITES: &[Definition] = &[
     Definition {
         name: "machine",
         needs: &[&[Part::Machine]],
-        wants: &[Part::Containerd2, Part::Runc],
+        wants: &ON_A_MACHINE,
         body: |s| Box::pin(machine::body(s)),
     },
     Definition { name: "overlay", needs: &[&[Part::Etcd]], wants: &[], body: |s| Box::pin(overlay::body(s)) },

@@ -14,6 +14,7 @@ use crate::suite::folder;
 pub struct Machine {
     image: PathBuf,
     state: PathBuf,
+    devices: &'static str,
 }
 
 impl Machine {
@@ -21,7 +22,18 @@ impl Machine {
     pub fn new(dir: &Path) -> Result<Self> {
         let state = folder(dir, "machine")?;
         folder(&state, "host")?;
-        Ok(Self { image: Part::Machine.dir()?, state })
+        Ok(Self { image: Part::Machine.dir()?, state, devices: "" })
+    }
+
+    /// With a network card, behind which the addresses are that this process can reach.
+    pub fn with_network(self) -> Self {
+        Self { devices: "-netdev user,id=outside -device virtio-net-pci,netdev=outside", ..self }
+    }
+
+    /// What it has printed since its boot, while it runs too.
+    pub fn console(&self) -> String {
+        let said = fs::read(self.state.join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&said).replace('\r', "")
     }
 
     /// Puts a file into /host inside, as of the next boot.
@@ -46,6 +58,7 @@ impl Machine {
             .arg("boot")
             .args([&self.image, &self.state])
             .env("MACHINE_TIMEOUT", limit.as_secs().to_string())
+            .env("QEMU_ARGS", self.devices)
             .kill_on_drop(true)
             .output()
             .await
