@@ -86,7 +86,7 @@ const SUITES: &[Definition] = &[
     Definition {
         name: "user_namespaces",
         needs: CLUSTER,
-        wants: &[Part::Runc],
+        wants: &[Part::Runc, Part::Kubelet],
         body: |s| Box::pin(user_namespaces::body(s)),
     },
     Definition { name: "static_pods", needs: CLUSTER, wants: &[], body: |s| Box::pin(static_pods::body(s)) },

@@ -1,12 +1,14 @@
 //! Pods with users of their own, on a runtime that can give them: what they are inside, what the host sees, and that their ids
 //! are theirs across a killed agent and records that lie.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use keelson_tests::built;
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
@@ -34,6 +36,18 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     cluster.reset(suite, &mut node).await;
     let case = "ids outlast a killed agent, also where their record was cut, lost or another pod's";
     suite.case(case, LIMIT * 3, survive(&cluster, &mut node)).await;
+    cluster.reset(suite, &mut node).await;
+    match Part::Kubelet.available() {
+        Ok(()) => {
+            let kubelet = Part::Kubelet.program()?;
+            let case = "a kubelet takes over and hands back, and ids stay whose they were";
+            suite.case(case, LIMIT * 4, handed_over(&cluster, &mut node, &kubelet)).await;
+            if node.agent.process_id().is_none() {
+                node.agent.hand_over(&built::agent()?).await?;
+            }
+        }
+        Err(missing) => suite.leave_out("a kubelet takes over", &missing),
+    }
     cluster.reset(suite, &mut node).await;
     node.agent.check_alive()
 }
@@ -188,6 +202,39 @@ async fn survive(cluster: &Cluster, node: &mut Node) -> Result<()> {
         ensure!(now == *start, "{name} had ids from {start} on and has them from {now} on");
     }
     for name in NAMES {
+        pods.delete(name, LIMIT).await?;
+    }
+    leftovers::wait_clean(node, LIMIT).await
+}
+
+async fn handed_over(cluster: &Cluster, node: &mut Node, kubelet: &Path) -> Result<()> {
+    let pods = cluster.pods();
+    let mut before = BTreeMap::new();
+    for name in ["ours", "theirs", "ours-again"] {
+        if name == "theirs" {
+            node.agent.stop().await?;
+            node.agent.hand_over(kubelet).await?;
+        }
+        let given = async {
+            pods.create(own(name, node, json!([sleeper("main")]))).await?;
+            pods.wait_ready(name, LIMIT).await?;
+            mapped(node, name, "main").await
+        };
+        let given = given.await;
+        if name == "theirs" {
+            node.agent.stop().await?;
+            node.agent.hand_over(&built::agent()?).await?;
+        }
+        let (id, start) = given.with_context(|| name.to_owned())?;
+        before.insert(name, (id, start));
+        let mut starts: Vec<u32> = before.values().map(|(_, start)| *start).collect();
+        starts.sort_unstable();
+        ensure!(starts.is_sorted_by(|a, b| b - a >= 65536), "pods share ids: {before:?}");
+        for (name, held) in &before {
+            ensure!(mapped(node, name, "main").await? == *held, "{name} was restarted, or has other ids");
+        }
+    }
+    for name in before.into_keys() {
         pods.delete(name, LIMIT).await?;
     }
     leftovers::wait_clean(node, LIMIT).await
