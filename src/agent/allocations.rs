@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keelson_core::allocation::{Allocation, decode, encode};
 use keelson_core::ids::PodUid;
+use keelson_kit::whole_file;
 use tokio::sync::Notify;
 
 pub const ALLOCATED: &str = "allocated_pods_state";
@@ -92,9 +93,7 @@ impl Allocations {
     /// What the next agent is to find.
     pub fn write(&self) -> io::Result<()> {
         let text = encode(&self.lock());
-        let half = self.file.with_extension("new");
-        fs::write(&half, text)?;
-        fs::rename(&half, &self.file)
+        whole_file::replace(&self.file, 0o600, |file| file.write_all(text.as_bytes()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use keelson_core::ids::PodUid;
 use keelson_core::memory_manager::checkpoint as memory_file;
 use keelson_core::resource_managers::{Binding, Held, ResourceManagers, Seen};
 use keelson_kit::metrics::Text;
+use keelson_kit::whole_file;
 use tokio::sync::watch;
 
 mod counts;
@@ -135,7 +136,9 @@ impl Managers {
         let cpu = cpu_file::encode(cpu_policy(&self.configured), &held.cpu);
         let memory = memory_file::encode(memory_policy(&self.configured), &held.memory);
         for (name, text) in [(CPU_FILE, cpu), (MEMORY_FILE, memory)] {
-            if let Err(error) = replace(&self.dir.join(name), &text) {
+            if let Err(error) =
+                whole_file::replace(&self.dir.join(name), 0o600, |file| file.write_all(text.as_bytes()))
+            {
                 tracing::warn!(file = %self.dir.join(name).display(), %error, "what was given to containers is not written down");
             }
         }
@@ -173,12 +176,6 @@ fn read(configured: &ResourceManagers, dir: &Path) -> Result<Held, NotRead> {
     let held = Held::new(cpu, memory);
     configured.check(&held).map_err(|why| NotRead::Bad(CPU_FILE, why))?;
     Ok(held)
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let half = path.with_extension("new");
-    fs::write(&half, text)?;
-    fs::rename(&half, path)
 }
 
 #[cfg(test)]

@@ -15,3 +15,4 @@ pub mod metrics;
 pub mod quantity;
 #[cfg(feature = "serve")]
 pub mod unix_socket;
+pub mod whole_file;

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use keelson_kit::cidr::{self, IpNetwork};
+use keelson_kit::whole_file;
 use serde_json::{Value, json};
 
 #[derive(Debug, thiserror::Error)]
@@ -32,20 +33,7 @@ pub fn write(
     let failed = |source| WriteError { path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let fresh = dir.join(format!(".{name}.{}", std::process::id()));
-    let written = (|| {
-        let _ = fs::remove_file(&fresh);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
-        fill(&mut file)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
-    })();
-    if let Err(source) = written {
-        let _ = fs::remove_file(&fresh);
-        return Err(failed(source));
-    }
-    Ok(())
+    whole_file::replace(path, mode, |file| fill(file).and_then(|()| file.sync_all())).map_err(failed)
 }
 
 /// flannel's subnet.env: the network, this host's subnet and the MTU.

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::ArgMatches;
+use keelson_kit::whole_file;
 use keelson_server::client;
 
 use crate::pods::socket;
@@ -32,14 +33,6 @@ pub(crate) fn why(matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// Whoever looks at the file sees the old one or the new one, and never a half.
 fn write_whole(file: &Path, content: &str) -> anyhow::Result<()> {
-    let name = file.file_name().with_context(|| format!("--svg {}: this names no file", file.display()))?;
-    let mut half = name.to_owned();
-    half.push(format!(".{}.half", std::process::id()));
-    let half = file.with_file_name(half);
-    let written = std::fs::write(&half, content).and_then(|()| std::fs::rename(&half, file));
-    written.with_context(|| {
-        // It may not be there, and what failed before is what counts.
-        let _ = std::fs::remove_file(&half);
-        format!("--svg {}: cannot be written", file.display())
-    })
+    let written = whole_file::replace(file, 0o666, |file| file.write_all(content.as_bytes()));
+    written.with_context(|| format!("--svg {}", file.display()))
 }

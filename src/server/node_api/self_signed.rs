@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use keelson_kit::whole_file;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };
@@ -55,21 +56,8 @@ fn make(names: Vec<String>) -> Result<(String, String), rcgen::Error> {
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// Under another name first, so that there is never half a file.
 fn place(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let fresh = path.with_extension(format!("new.{}", std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&fresh)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&fresh, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    written
+    whole_file::replace(path, mode, |file| file.write_all(content).and_then(|()| file.sync_all()))
 }
 
 #[cfg(test)]
