@@ -38,7 +38,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         "authorization": {"mode": "Webhook", "webhook": {"cacheAuthorizedTTL": "1s", "cacheUnauthorizedTTL": "1s"}},
     });
     let mut node = cluster.join("node", 1, Kind::V2, config).await?;
-    let serving = "echo serving; mkdir /www; echo page > /www/index.html; exec httpd -f -p 8080 -h /www";
+    let serving = "echo serving; echo page > /www/index.html; exec httpd -f -p 8080 -h /www";
     let mut web = shell("web", serving);
     web["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
     let containers = json!([sleeper("main"), web]);
