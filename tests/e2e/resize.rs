@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use keelson_tests::cgroups;
 use keelson_tests::cluster::{Cluster, Node};
@@ -18,6 +20,7 @@ use keelson_tests::suite::Suite;
 use keelson_tests::wait::until_true;
 use keelson_tests::{built, objects};
 use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,6 +31,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let mut node = cluster.join("node", 1, Kind::V2, json!({})).await?;
     let case = "more and less arrive in the cgroups, and no container is restarted";
     suite.case(case, LIMIT * 2, in_place(&cluster, &node)).await;
+    cluster.reset(suite, &mut node).await;
+    let case = "no status counts a spec as observed before it says what became of its resize";
+    suite.case(case, LIMIT * 2, judged_when_observed(&cluster, &node)).await;
     cluster.reset(suite, &mut node).await;
     let case = "the pod as a whole, and an init container that runs";
     suite.case(case, LIMIT * 2, whole_pod_and_init(&cluster, &node)).await;
@@ -192,6 +198,37 @@ async fn in_place(cluster: &Cluster, node: &Node) -> Result<()> {
         ensure!(metrics.lines().any(|l| l == line), "no {line} in {metrics}");
     }
     pods.delete("both", LIMIT).await
+}
+
+/// Who resizes a pod waits for its generation to be observed, and then for the conditions to be gone.
+async fn judged_when_observed(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    pods.create(pod("watched", node.agent.node(), json!([sized("main", "100m 64Mi")]))).await?;
+    pods.wait_ready("watched", LIMIT).await?;
+    let only = watcher::Config::default().fields("metadata.name=watched");
+    let mut seen = pin!(watcher(pods.api.clone(), only).touched_objects());
+    let watched = async {
+        while let Some(now) = seen.try_next().await? {
+            let observed = now.status.as_ref().and_then(|s| s.observed_generation);
+            let nothing_left =
+                ["PodResizePending", "PodResizeInProgress"].map(|kind| condition(&now, kind)) == [None; 2];
+            let told = observed < now.metadata.generation || !nothing_left || shown(&now) == asked(&now);
+            ensure!(told, "generation {observed:?} is observed, and this is all: {:?}", now.status);
+        }
+        anyhow::bail!("the watch has ended")
+    };
+    let resized = async {
+        for round in 0..40 {
+            let of = if round % 2 == 0 { "200m 96Mi" } else { "100m 64Mi" };
+            settled(cluster, &resize(cluster, "watched", &[("main", of)]).await?).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        wrong = watched => wrong?,
+        done = resized => done?,
+    }
+    pods.delete("watched", LIMIT).await
 }
 
 async fn whole_pod_and_init(cluster: &Cluster, node: &Node) -> Result<()> {

@@ -274,6 +274,10 @@ impl State {
         let desired = self.resizes.granted(&desired, !new || self.found.contains_key(uid));
         self.resizes_due = Some(if new { Trigger::Added } else { Trigger::Updated });
         let recorder = record::seen(&self.node, &desired, self.found.contains_key(uid));
+        if !new && self.resizes.is_unjudged(uid) {
+            // Its worker hears of it with what is decided, at the end of this turn.
+            return;
+        }
         // What already runs was admitted by whoever started it.
         let directive = if new && !self.found.contains_key(uid) {
             let resizes = &self.resizes;
@@ -314,10 +318,10 @@ impl State {
 
     /// Grants what can be granted of specs that ask for other resources than their pods have.
     fn review_resizes(&mut self) {
-        let Some(trigger) = self.resizes_due.take() else { return };
-        if !self.resizes.any_wish() || !self.store.complete(self.node.api.is_some()) {
+        if !self.store.complete(self.node.api.is_some()) {
             return;
         }
+        let Some(trigger) = self.resizes_due.take().filter(|_| self.resizes.any_wish()) else { return };
         let admission = &self.admission;
         let changed = self.resizes.review(&self.store, |uid| admission.has_refused(uid), trigger);
         for uid in changed {

@@ -47,6 +47,14 @@ struct Wish {
     since: Option<Timestamp>,
 }
 
+impl Standing {
+    fn is_unjudged(&self) -> bool {
+        let judged = self.order.pending.as_ref().map(|pending| pending.generation);
+        let wished = self.wish.as_ref().map(|wish| wish.pod.metadata.generation.unwrap_or(0));
+        wished.is_some() && wished != judged
+    }
+}
+
 impl Resizes {
     pub fn new(node: Arc<Node>) -> Self {
         Self { node, pods: BTreeMap::new() }
@@ -57,7 +65,7 @@ impl Resizes {
     pub fn granted(&mut self, desired: &DesiredPod, runs: bool) -> DesiredPod {
         let (uid, pod) = (&desired.uid, &desired.pod);
         let Some(allocation) = self.allocation(desired, runs) else { return desired.clone() };
-        let granted = allocation.granted(pod);
+        let mut granted = allocation.granted(pod);
         if Arc::ptr_eq(&granted, pod) || pod.metadata.deletion_timestamp.is_some() || has_finished(pod) {
             if let Some(standing) = self.pods.get_mut(uid) {
                 (standing.wish, standing.order.pending) = (None, None);
@@ -72,6 +80,11 @@ impl Resizes {
             }
             let since = known.and_then(|wish| wish.since);
             standing.wish = Some(Wish { pod: pod.clone(), granted: granted.clone(), since });
+            if standing.is_unjudged() {
+                // Whoever waits for this generation to be observed waits for what became of its resize.
+                let observed = pod.status.as_ref().and_then(|s| s.observed_generation);
+                Arc::make_mut(&mut granted).metadata.generation = observed;
+            }
         }
         DesiredPod { pod: granted, ..desired.clone() }
     }
@@ -102,6 +115,11 @@ impl Resizes {
 
     pub fn order(&self, uid: &PodUid) -> ResizeOrder {
         self.pods.get(uid).map(|standing| standing.order.clone()).unwrap_or_default()
+    }
+
+    /// Whether nothing is decided yet about what the spec asks for now.
+    pub fn is_unjudged(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(Standing::is_unjudged)
     }
 
     pub fn any_wish(&self) -> bool {
