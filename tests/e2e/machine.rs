@@ -27,8 +27,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let case =
         "systemd units run a static pod on the overlay's network, with cgroup v2, and again after a reboot";
     suite.case(case, LIMIT * 2, reboot(&dir)).await;
-    let case =
-        "with swap it starts only where that is allowed, and memory is kept for those who requested it";
+    let case = "with swap it starts only where that is allowed, memory is kept for those who requested it, and a processor may go";
     suite.case(case, LIMIT, async { memory::run(&folder(&dir, "memory")?).await }).await;
     let case = "a pod has users of its own on cgroup v2, also after its record was cut and the agent killed";
     match Part::Containerd2.available().and_then(|()| Part::Runc.available()) {
