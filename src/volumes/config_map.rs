@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Volume;
 
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin};
+use crate::plugin::{Prepare, Prepared, VolumeFuture, VolumePlugin};
 use crate::written::{self, Medium};
 
 pub(crate) struct ConfigMapVolume;
@@ -16,7 +16,7 @@ impl VolumePlugin for ConfigMapVolume {
         volume.config_map.is_some()
     }
 
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         written::prepare(self, order, Medium::Disk)
     }
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Volume;
 
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin};
+use crate::plugin::{Prepare, Prepared, VolumeFuture, VolumePlugin};
 use crate::written::{self, Medium};
 
 pub(crate) struct DownwardApiVolume;
@@ -16,7 +16,7 @@ impl VolumePlugin for DownwardApiVolume {
         volume.downward_api.is_some()
     }
 
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         written::prepare(self, order, Medium::Memory)
     }
 }

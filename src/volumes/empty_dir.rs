@@ -6,7 +6,7 @@ use keelson_host::{dirs, mountinfo, mounting};
 
 use crate::error::VolumeError;
 use crate::ownership;
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin, blocking};
+use crate::plugin::{Mounted, Prepare, Prepared, VolumeFuture, VolumePlugin, blocking};
 
 pub(crate) struct EmptyDir;
 
@@ -21,13 +21,13 @@ impl VolumePlugin for EmptyDir {
         volume.empty_dir.is_some()
     }
 
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         let mounted = self.mounted(&order.pod.dirs, &order.volume.name);
         blocking(order.volume.name.clone(), move || set_up(&order, mounted))
     }
 }
 
-fn set_up(order: &Prepare, mounted: Mounted) -> Result<Mounted, VolumeError> {
+fn set_up(order: &Prepare, mounted: Mounted) -> Result<Prepared, VolumeError> {
     let source = order.volume.empty_dir.clone().unwrap_or_default();
     let (path, failed) = (&mounted.path, order.path_error());
     let in_memory = match source.medium.as_deref().unwrap_or_default() {
@@ -42,7 +42,7 @@ fn set_up(order: &Prepare, mounted: Mounted) -> Result<Mounted, VolumeError> {
     let mark = order.pod.dirs.ready_mark(DIRECTORY, &order.volume.name);
     let there = if in_memory { mountinfo::is_mountpoint(path).map_err(&failed)? } else { path.is_dir() };
     if there && mark.is_file() {
-        return Ok(mounted);
+        return Ok(mounted.into());
     }
     dirs::make(path, 0o777).map_err(&failed)?;
     if in_memory {
@@ -51,7 +51,7 @@ fn set_up(order: &Prepare, mounted: Mounted) -> Result<Mounted, VolumeError> {
     let mode = if in_memory { 0o1777 } else { 0o777 };
     ownership::of_directory(path, mode, order.pod.fs_group()).map_err(&failed)?;
     dirs::make_mark(&mark).map_err(&failed)?;
-    Ok(mounted)
+    Ok(mounted.into())
 }
 
 /// The volume's own limit, the pod's, and what all pods together may take: the smallest one counts.

@@ -12,7 +12,7 @@ use keelson_host::dirs::PodDirs;
 use keelson_kit::blocking::BlockingLimit;
 
 use crate::error::VolumeError;
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin};
+use crate::plugin::{Mounted, Prepare, Prepared, VolumeFuture, VolumePlugin};
 use crate::stats::{Measure, VolumeStats};
 
 /// Threads that look at host paths at once. What a path leads to may never answer (a server of NFS that is gone), and
@@ -41,7 +41,7 @@ impl VolumePlugin for HostPath {
         volume.host_path.is_some()
     }
 
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         let (volume, name) = (order.volume.clone(), order.volume.name);
         Box::pin(async move {
             let Ok(permit) = tokio::time::timeout(self.turn, self.checks.acquire()).await else {
@@ -51,7 +51,7 @@ impl VolumePlugin for HostPath {
             let aborted =
                 |e: io::Error| VolumeError::Aborted { volume: name.clone(), problem: e.to_string() };
             let path = permit.map_err(aborted)?.run(move || check(&volume)).await.map_err(aborted)??;
-            Ok(Mounted { volume: name, path, refresh_at: None })
+            Ok(Mounted { volume: name, path }.into())
         })
     }
 
@@ -147,6 +147,6 @@ mod tests {
         drop(answer);
         let _ = stuck.await.unwrap();
         let mounted = kind.prepare(order(there.path())).await.unwrap();
-        assert_eq!(mounted.path, there.path());
+        assert_eq!(mounted.place.on_host(), there.path().to_str());
     }
 }

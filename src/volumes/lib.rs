@@ -13,6 +13,7 @@ mod downward_api;
 mod empty_dir;
 mod error;
 mod host_path;
+mod image;
 mod manager;
 mod ownership;
 mod plugin;
@@ -30,5 +31,5 @@ mod tests;
 
 pub use error::{TeardownError, VolumeError};
 pub use manager::{Gather, VolumeManager};
-pub use plugin::{Gathered, Mounted, PodSetup, Prepare, VolumeFuture, VolumePlugin};
+pub use plugin::{Gathered, Mounted, PodSetup, Prepare, Prepared, VolumeFuture, VolumePlugin};
 pub use stats::{Measure, VolumeStats};

@@ -13,7 +13,8 @@ use crate::downward_api::DownwardApiVolume;
 use crate::empty_dir::EmptyDir;
 use crate::error::VolumeError;
 use crate::host_path::HostPath;
-use crate::plugin::{Gathered, Mounted, PodSetup, Prepare, VolumePlugin};
+use crate::image::ImageVolume;
+use crate::plugin::{Gathered, PodSetup, Prepare, Prepared, VolumePlugin};
 use crate::projected::ProjectedVolume;
 use crate::secret::SecretVolume;
 use crate::stats::Sizes;
@@ -44,6 +45,7 @@ impl VolumeManager {
             Arc::new(SecretVolume),
             Arc::new(DownwardApiVolume),
             Arc::new(ProjectedVolume),
+            Arc::new(ImageVolume),
         ];
         Self { plugins, sizes: Arc::default() }
     }
@@ -94,7 +96,7 @@ impl VolumeManager {
         volume: &Volume,
         pod: &Arc<PodSetup>,
         gathered: Result<(&dyn VolumePlugin, Gathered), VolumeError>,
-    ) -> Result<Mounted, VolumeError> {
+    ) -> Result<Prepared, VolumeError> {
         let (plugin, gathered) = gathered?;
         check_name(volume)?;
         plugin.prepare(Prepare { pod: pod.clone(), volume: volume.clone(), gathered }).await
@@ -116,14 +118,10 @@ impl VolumeManager {
     }
 }
 
-fn outcome(volume: &str, prepared: Result<Mounted, VolumeError>) -> VolumeOutcome {
+fn outcome(volume: &str, prepared: Result<Prepared, VolumeError>) -> VolumeOutcome {
     let volume = volume.to_owned();
     match prepared {
-        Ok(mounted) => VolumeOutcome::Prepared {
-            volume,
-            path: mounted.path.to_string_lossy().into_owned(),
-            refresh_at: mounted.refresh_at,
-        },
+        Ok(Prepared { place, refresh_at }) => VolumeOutcome::Prepared { volume, place, refresh_at },
         Err(e) => VolumeOutcome::Failed { volume, message: e.to_string() },
     }
 }

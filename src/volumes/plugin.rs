@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_core::resources::pod_cgroup;
-use keelson_core::volumes::{Needs, Payload, TokenNeed, VolumeInput, payload};
+use keelson_core::volumes::{Needs, Payload, TokenNeed, VolumeInput, VolumePlace, payload};
 use keelson_host::dirs::PodDirs;
 use keelson_host::{PathError, mountinfo, mounting};
 
@@ -34,7 +34,7 @@ pub trait VolumePlugin: Send + Sync {
     }
 
     /// Sets the volume up, or brings what it shows up to date. Doing it twice is doing it once.
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted>;
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared>;
 
     /// Gives a volume back in which nothing is mounted any more. Its directory goes with the pod's own.
     fn release(&self, mounted: Mounted) -> VolumeFuture<'_, ()> {
@@ -58,7 +58,7 @@ pub trait VolumePlugin: Send + Sync {
 
     /// A volume at the place that its kind and name give it.
     fn mounted(&self, dirs: &PodDirs, volume: &str) -> Mounted {
-        Mounted { volume: volume.to_owned(), path: dirs.volume(self.directory(), volume), refresh_at: None }
+        Mounted { volume: volume.to_owned(), path: dirs.volume(self.directory(), volume) }
     }
 }
 
@@ -67,8 +67,21 @@ pub trait VolumePlugin: Send + Sync {
 pub struct Mounted {
     pub volume: String,
     pub path: PathBuf,
+}
+
+/// A volume that a container can be given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    pub place: VolumePlace,
     /// When it has to be prepared again although nothing has changed.
     pub refresh_at: Option<Timestamp>,
+}
+
+impl From<Mounted> for Prepared {
+    fn from(mounted: Mounted) -> Self {
+        let path = mounted.path.to_string_lossy().into_owned();
+        Self { place: VolumePlace::Host(path), refresh_at: None }
+    }
 }
 
 /// An order to prepare one volume.

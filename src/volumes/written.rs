@@ -2,7 +2,7 @@
 
 use keelson_host::{dirs, mounting};
 
-use crate::plugin::{Mounted, Prepare, VolumeFuture, VolumePlugin, blocking};
+use crate::plugin::{Prepare, Prepared, VolumeFuture, VolumePlugin, blocking};
 use crate::{atomic, ownership};
 
 /// Where the files lie.
@@ -17,9 +17,8 @@ pub(crate) fn prepare(
     kind: &impl VolumePlugin,
     order: Prepare,
     medium: Medium,
-) -> VolumeFuture<'static, Mounted> {
-    let mut mounted = kind.mounted(&order.pod.dirs, &order.volume.name);
-    mounted.refresh_at = order.gathered.renew_at;
+) -> VolumeFuture<'static, Prepared> {
+    let mounted = kind.mounted(&order.pod.dirs, &order.volume.name);
     blocking(order.volume.name.clone(), move || {
         let payload = order.payload()?;
         let (path, fs_group, failed) = (&mounted.path, order.pod.fs_group(), order.path_error());
@@ -30,6 +29,6 @@ pub(crate) fn prepare(
         let mode = if medium == Medium::Memory { 0o1777 } else { 0o777 };
         ownership::of_directory(path, mode, fs_group).map_err(&failed)?;
         atomic::write(path, &payload, fs_group).map_err(&failed)?;
-        Ok(mounted)
+        Ok(Prepared { refresh_at: order.gathered.renew_at, ..mounted.into() })
     })
 }

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use keelson_tests::certs::Authority;
+use keelson_tests::containerd::Containerd;
 use keelson_tests::images::{Archive, Layer, LayerBuilder, pause_layer};
 use keelson_tests::parts::Part;
+use keelson_tests::registry::Registry;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -71,12 +73,26 @@ const USERS: &str = "root:x:0:0:root:/root:/bin/bash\n\
 const GROUPS: &str = "root:x:0:\nuser-defined-in-image:x:1000:\n\
     group-defined-in-image:x:50000:user-defined-in-image\nnogroup:x:65534:\n";
 
-/// What the two images of the update demo serve: the name of a picture. Nothing looks at the picture itself.
+/// What the two images of the update demo serve: the name of a picture. Nothing looks at the picture itself, but what the
+/// image calls itself is read where it is mounted as a volume.
 fn picture(dir: &Path, name: &str) -> Result<Layer> {
     let mut layer = LayerBuilder::new_in(dir)?;
     let image = json!({"image": format!("{name}.jpg")}).to_string();
     layer.file("data.json", image.as_bytes(), 0o644)?.file(&format!("{name}.jpg"), b"", 0o644)?;
+    layer.directory("etc", 0o755)?.file("etc/os-release", b"NAME=\"Alpine Linux\"\n", 0o644)?;
     Ok(layer.finish()?)
+}
+
+/// The images that a test pulls although they are on the node: from a registry that stands for the one in their names.
+pub async fn serve(dir: &Path, containerd: &Containerd) -> Result<Registry> {
+    const HOST: &str = "registry.k8s.io";
+    let registry = Registry::start(dir).await?;
+    for name in named().await?.iter().filter(|name| short(name) == "kitten") {
+        let path = name.strip_prefix(&format!("{HOST}/")).unwrap_or(name);
+        registry.push(containerd, name, path).await?;
+    }
+    containerd.redirect_registry(HOST, registry.host())?;
+    Ok(registry)
 }
 
 async fn named() -> Result<Vec<String>> {

@@ -16,7 +16,7 @@ use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
 use keelson_tests::parts::{CONTROL_PLANE, Part};
-use keelson_tests::schedule;
+use keelson_tests::{registry, schedule};
 use keelson_tests::suite::{Definition, Suite};
 use serde_json::json;
 use tokio::process::Command;
@@ -52,6 +52,13 @@ async fn body(suite: &mut Suite) -> Result<()> {
     let node = cluster.join("node", 1, Kind::V2, json!({})).await?;
     node.containerd.import(&archive).await?;
     std::fs::remove_file(&archive)?;
+    let _registry = match keelson_require::program(registry::PROGRAM) {
+        Ok(_) => Some(images::serve(&dir, &node.containerd).await?),
+        Err(missing) => {
+            println!("what is always pulled cannot be: {missing}");
+            None
+        }
+    };
 
     let ran = run_suite(&cluster, &out).await;
     report::keep_logs(&dir, &out)?;

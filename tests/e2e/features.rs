@@ -44,6 +44,7 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
             let server = Registry::start(suite.dir()).await?;
             node.containerd.trust_registry(server.host())?;
             images::run(suite, &cluster, &mut node, &server).await;
+            volumes::images::run_with_registry(suite, &cluster, &mut node).await;
         }
         Err(missing) => suite.leave_out("images from a registry", &missing),
     }

@@ -2,6 +2,7 @@
 //! again what runs, and 2.x, which sends events.
 
 mod capabilities;
+mod image_volumes;
 
 use std::time::Duration;
 
@@ -54,6 +55,11 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
         let case = titled("an agent that is asked to end leaves its pods running");
         suite.case(&case, LIMIT, clean_shutdown(&cluster, &mut node)).await;
         cluster.reset(suite, &mut node).await;
+        if kind == Kind::Distribution {
+            let case = titled("an image as a volume is refused with the version that can");
+            suite.case(&case, LIMIT, image_volumes::refused(&cluster, &node)).await;
+            cluster.reset(suite, &mut node).await;
+        }
         node.agent.stop().await?;
     }
     Ok(())

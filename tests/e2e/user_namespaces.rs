@@ -12,6 +12,7 @@ use keelson_tests::built;
 use keelson_tests::cluster::{Cluster, Node};
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
+use keelson_tests::images::BUSYBOX;
 use keelson_tests::leftovers;
 use keelson_tests::parts::Part;
 use keelson_tests::pods::{SLEEP, pod, restarts, shell, sleeper, uid};
@@ -36,6 +37,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     cluster.reset(suite, &mut node).await;
     let case = "ids outlast a killed agent, also where their record was cut, lost or another pod's";
     suite.case(case, LIMIT * 3, survive(&cluster, &mut node)).await;
+    cluster.reset(suite, &mut node).await;
+    let case = "the files of an image that is a volume belong to root inside";
+    suite.case(case, LIMIT, image_volume(&cluster, &node)).await;
     cluster.reset(suite, &mut node).await;
     match Part::Kubelet.available() {
         Ok(()) => {
@@ -84,6 +88,23 @@ fn own(name: &str, node: &Node, containers: Value) -> Value {
     let mut pod = pod(name, node.agent.node(), containers);
     pod["spec"]["hostUsers"] = json!(false);
     pod
+}
+
+async fn image_volume(cluster: &Cluster, node: &Node) -> Result<()> {
+    let pods = cluster.pods();
+    let mut main = sleeper("main");
+    main["volumeMounts"] = json!([{"name": "tools", "mountPath": "/tools"}]);
+    let mut with_image = own("with-image", node, json!([main]));
+    with_image["spec"]["volumes"] =
+        json!([{"name": "tools", "image": {"reference": BUSYBOX, "pullPolicy": "IfNotPresent"}}]);
+    pods.create(with_image).await?;
+    pods.wait_ready("with-image", LIMIT).await?;
+    let (id, start) = mapped(node, "with-image", "main").await?;
+    ensure!(start >= 65_536, "ids of the host itself are mapped, from {start} on");
+    let owner = node.runtime.exec(&id, &["stat", "-c", "%u %g", "/tools/etc/passwd"]).await?;
+    ensure!(owner == "0 0\n", "inside its owner is {owner:?}");
+    pods.delete("with-image", LIMIT).await?;
+    leftovers::wait_clean(node, LIMIT).await
 }
 
 async fn own_users(cluster: &Cluster, node: &Node) -> Result<()> {

@@ -99,7 +99,7 @@ impl RuntimeMonitor {
     async fn read_version(&mut self) {
         if let Ok(v) = self.node.runtime.version().await {
             self.latest.version = runtime_version(&v.name, Some(&v.version));
-            self.node.state.set_runtime_name(&v.name);
+            self.node.state.set_runtime(&v.name, &v.version);
             self.version_read = true;
         }
     }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_core::admission::NodeView;
 use keelson_core::node::{NodeObject, host_ips};
 use keelson_core::user_namespaces::check_handler;
+use keelson_core::volumes::{ImagePart, check_mounts_images};
 use keelson_cri::status::RuntimeStatus;
 use tokio::sync::watch;
 
@@ -32,6 +33,8 @@ pub struct NodeState {
 struct RuntimeFacts {
     /// As container ids are prefixed in a status: containerd, cri-o.
     name: String,
+    /// As it says itself. Empty until it has.
+    version: String,
     /// The handlers that can mount recursively read-only. The default one has no name.
     recursive_read_only: BTreeSet<String>,
     /// All handlers, each with whether it can give pods users of their own.
@@ -45,6 +48,7 @@ impl NodeState {
     pub fn new(addresses: Vec<IpAddr>, external_cloud: bool) -> Self {
         let runtime = RuntimeFacts {
             name: "containerd".to_owned(),
+            version: String::new(),
             recursive_read_only: BTreeSet::new(),
             user_namespaces: BTreeMap::new(),
             supplemental_groups_policy: false,
@@ -118,8 +122,17 @@ impl NodeState {
         self.signals.addresses()
     }
 
-    pub fn set_runtime_name(&self, name: &str) {
-        self.runtime.send_if_modified(|r| std::mem::replace(&mut r.name, name.to_owned()) != name);
+    pub fn set_runtime(&self, name: &str, version: &str) {
+        self.runtime.send_modify(|runtime| {
+            runtime.name = name.to_owned();
+            runtime.version = version.to_owned();
+        });
+    }
+
+    /// Whether the runtime can mount images as volumes, else what to do.
+    pub fn check_mounts_images(&self, part: ImagePart) -> Result<(), String> {
+        let runtime = self.runtime.borrow();
+        check_mounts_images(&runtime.name, &runtime.version, part)
     }
 
     pub fn set_runtime_features(&self, status: &RuntimeStatus) {

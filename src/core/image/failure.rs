@@ -100,6 +100,20 @@ impl From<ImageFailure> for StartFailure {
     }
 }
 
+/// What keeps a volume's image from its container. The container has an image of its own, so the message says which is meant.
+pub fn of_volume(volume: &str, image: &str, failure: StartFailure) -> StartFailure {
+    StartFailure { message: format!("{VOLUME}{volume:?} ({image}): {}", failure.message), ..failure }
+}
+
+/// The image that such a message is about, also where more was said in front of it.
+pub(crate) fn image_of_volume(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once(VOLUME)?;
+    let (_, rest) = rest.split_once("\" (")?;
+    rest.split_once("): ").map(|(image, _)| image)
+}
+
+const VOLUME: &str = "image volume ";
+
 /// A pod may name secrets for its images that do not exist: what needs none of them is pulled all the same.
 pub fn unknown_secrets(named: &[&str], known: impl Fn(&str) -> bool) -> Option<PlannedEvent> {
     let unknown: Vec<&str> = named.iter().copied().filter(|name| !known(name)).collect();
@@ -194,6 +208,18 @@ mod tests {
             assert!(!is_failed_pull(other), "{other}");
         }
         assert!(!is_image_reason("CreateContainerConfigError"));
+    }
+
+    #[test]
+    fn a_failure_of_a_volume_s_image_names_the_volume_and_the_image() {
+        let failure = ImageFailure::Pull { image: "r.io/x:1".into(), error: "not found".into() };
+        let said = of_volume("data", "r.io/x:1", failure.into());
+        assert_eq!((said.reason, said.retry), ("ErrImagePull", StartRetry::Pull));
+        assert_eq!(said.message, "image volume \"data\" (r.io/x:1): not found");
+        assert_eq!(image_of_volume(&said.message), Some("r.io/x:1"));
+        let softened = format!("Back-off pulling image \"r.io/x:1\": ErrImagePull: {}", said.message);
+        assert_eq!(image_of_volume(&softened), Some("r.io/x:1"));
+        assert_eq!(image_of_volume("not found"), None);
     }
 
     #[test]

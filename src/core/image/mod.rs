@@ -5,5 +5,6 @@ mod failure;
 mod name;
 
 pub use credentials::{Credential, credentials};
-pub use failure::{ImageFailure, PULL_BACK_OFF, is_failed_pull, is_image_reason, unknown_secrets};
+pub(crate) use failure::image_of_volume;
+pub use failure::{ImageFailure, PULL_BACK_OFF, is_failed_pull, is_image_reason, of_volume, unknown_secrets};
 pub use name::{ImageName, check_name};

@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::hash::container_hash;
 use crate::ids::ContainerId;
-use crate::image::{PULL_BACK_OFF, is_failed_pull, is_image_reason};
+use crate::image::{PULL_BACK_OFF, image_of_volume, is_failed_pull, is_image_reason};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, SandboxState};
 use crate::plan::{DEADLINE_EXCEEDED, Kill, Plan, PlannedEvent, Restart, restarts_all_after};
 use crate::volumes::{Change, VolumePlan, VolumesState};
@@ -183,7 +183,8 @@ impl PodState {
                 continue;
             };
             let container = self.desired.as_ref().and_then(|d| d.container(name));
-            let image = container.and_then(|c| c.image.as_deref()).unwrap_or_default();
+            let own = container.and_then(|c| c.image.as_deref()).unwrap_or_default();
+            let image = image_of_volume(&waiting.message).unwrap_or(own);
             let message = format!("Back-off pulling image {image:?}");
             waiting.message = format!("{message}: {}: {}", waiting.reason, waiting.message);
             waiting.reason = PULL_BACK_OFF.into();

@@ -6,7 +6,7 @@ use super::going::exit_cause;
 use super::wait::{Detail, Wait};
 use crate::desired::{DesiredPod, Lifecycle, TerminationReason};
 use crate::facts::Facts;
-use crate::image::{PULL_BACK_OFF, is_failed_pull};
+use crate::image::{PULL_BACK_OFF, image_of_volume, is_failed_pull};
 use crate::observed::{ContainerState, ObservedPod, SandboxState};
 use crate::plan::Plan;
 use crate::pod::{CleanUp, PendingReason, PodState, VolumesState, Waiting};
@@ -133,7 +133,8 @@ fn held(input: &WaitInput<'_>, desired: &DesiredPod, container: &Container) -> O
         return Some(crash(input, name, crashed));
     }
     let waiting = input.state.waiting(name)?;
-    let image = container.image.as_deref().unwrap_or_default();
+    let own = container.image.as_deref().unwrap_or_default();
+    let image = image_of_volume(&waiting.message).unwrap_or(own);
     let (what, then) = match waiting.reason.as_str() {
         reason if reason == PULL_BACK_OFF || is_failed_pull(reason) => (
             format!("backs off from pulling {image}: {}", pull_error(&waiting.message)),

@@ -4,16 +4,18 @@
 mod mounts;
 mod needs;
 mod payload;
+mod place;
 mod plan;
 mod sources;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use mounts::recursive_read_only;
-pub use mounts::{ContainerMount, MountError, MountInput, Propagation, mounts};
+pub use mounts::{ContainerMount, MountError, MountInput, MountSource, Propagation, mounts};
 pub use needs::{Change, Needs, TokenNeed};
 pub use payload::{
     MAX_PAYLOAD_BYTES, Payload, PayloadFile, VolumeError, VolumeInput, VolumeProblem, payload,
 };
+pub use place::{ImagePart, VolumeImage, VolumePlace, check_mounts_images};
 pub use plan::{PodVolumes, VolumeOutcome, VolumePlan, VolumesState};
 pub use sources::sources;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
+use super::place::VolumePlace;
 use crate::env::Variables;
 use crate::expand::expand;
 
@@ -17,19 +18,27 @@ pub enum Propagation {
     Bidirectional,
 }
 
-/// One mount, to be resolved by the executor: `sub_path` must be opened beneath `host_path` without following a link
-/// out of it, because the volume's content belongs to the pod.
+/// One mount, to be resolved by the executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMount {
     /// The volume's name, or what the mount is for.
     pub name: String,
     pub container_path: String,
-    pub host_path: String,
-    pub sub_path: Option<String>,
+    pub source: MountSource,
     pub read_only: bool,
     pub recursive_read_only: bool,
     pub propagation: Propagation,
     pub selinux_relabel: bool,
+}
+
+/// What is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountSource {
+    /// `sub_path` must be opened beneath `path` without following a link out of it, because the volume's content belongs to
+    /// the pod.
+    Host { path: String, sub_path: Option<String> },
+    /// The image of the volume that the mount is named after. The runtime looks its `sub_path` up inside of it.
+    Image { sub_path: Option<String> },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +47,8 @@ pub struct MountInput<'a> {
     pub container: &'a Container,
     /// The container's environment, for subPathExpr.
     pub env: &'a Variables,
-    /// Where each volume is on the host.
-    pub volume_paths: &'a BTreeMap<String, String>,
+    /// Where each volume is found.
+    pub places: &'a BTreeMap<String, VolumePlace>,
     /// The runtime handler can mount recursively read-only.
     pub recursive_read_only: bool,
     /// The pod's /etc/hosts on the host; left out where the container mounts its own.
@@ -91,8 +100,7 @@ fn managed(name: &str, container_path: &str, host_path: &str) -> ContainerMount 
     ContainerMount {
         name: name.to_owned(),
         container_path: container_path.to_owned(),
-        host_path: host_path.to_owned(),
-        sub_path: None,
+        source: MountSource::Host { path: host_path.to_owned(), sub_path: None },
         read_only: false,
         recursive_read_only: false,
         propagation: Propagation::Private,
@@ -105,17 +113,20 @@ fn volume_mount(input: &MountInput<'_>, mount: &VolumeMount) -> Result<Container
         || MountError::NoVolume { volume: mount.name.clone(), container: input.container.name.clone() };
     let mut volumes = input.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let volume = volumes.find(|v| v.name == mount.name).ok_or_else(no_volume)?;
-    let host_path = input.volume_paths.get(&mount.name).ok_or_else(no_volume)?;
+    let place = input.places.get(&mount.name).ok_or_else(no_volume)?;
+    let sub_path = sub_path(input, mount)?;
     let path = mount.mount_path.as_str();
     Ok(ContainerMount {
         name: mount.name.clone(),
         container_path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
-        host_path: host_path.clone(),
-        sub_path: sub_path(input, mount)?,
+        source: match place {
+            VolumePlace::Host(path) => MountSource::Host { path: path.clone(), sub_path },
+            VolumePlace::Image(_) => MountSource::Image { sub_path },
+        },
         read_only: mount.read_only == Some(true) || is_read_only(volume),
         recursive_read_only: recursive_read_only(mount, input.recursive_read_only)?,
         propagation: propagation(mount)?,
-        selinux_relabel: volume.host_path.is_none(),
+        selinux_relabel: volume.host_path.is_none() && place.image().is_none(),
     })
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Volume;
 
 use super::needs::{Change, Needs};
+use super::place::VolumePlace;
 use crate::backoff::{Backoff, VOLUMES};
 
 /// What is remembered of a pod's volumes between two rounds. All of it is lost with the agent, and rebuilt by preparing
@@ -36,8 +37,8 @@ pub enum VolumesState {
 /// One volume. A volume that nothing is known of is due.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VolumeState {
-    /// Where it lies on this machine. `None` until it was prepared for the first time.
-    path: Option<String>,
+    /// `None` until it was prepared for the first time.
+    place: Option<VolumePlace>,
     /// Why the last attempt failed. The message names the volume.
     failure: Option<String>,
     due: Due,
@@ -80,7 +81,7 @@ pub enum VolumeOutcome {
     },
     Prepared {
         volume: String,
-        path: String,
+        place: VolumePlace,
         refresh_at: Option<Timestamp>,
     },
     /// Also for a release that failed.
@@ -117,7 +118,7 @@ impl VolumeOutcome {
 impl PodVolumes {
     pub fn plan(&self, spec: &[Volume], now: Timestamp) -> VolumePlan {
         let mut plan = VolumePlan::default();
-        if self.directories.path.is_none() && !self.directories.is_due(now) {
+        if self.directories.place.is_none() && !self.directories.is_due(now) {
             return plan;
         }
         plan.directories = self.directories.is_due(now);
@@ -125,7 +126,7 @@ impl PodVolumes {
             match self.volumes.get(&volume.name) {
                 None => plan.prepare.push(volume.name.clone()),
                 Some(state) if !state.is_due(now) => {}
-                Some(state) if state.path.is_none() => plan.prepare.push(volume.name.clone()),
+                Some(state) if state.place.is_none() => plan.prepare.push(volume.name.clone()),
                 Some(_) => plan.refresh.push(volume.name.clone()),
             }
         }
@@ -159,7 +160,7 @@ impl PodVolumes {
     /// A failure stays until the volume is prepared, also while it is being tried again.
     fn overall(&self, spec: &[Volume], now: Timestamp) -> VolumesState {
         let in_order = spec.iter().filter_map(|v| self.volumes.get(&v.name));
-        let mut missing = [&self.directories].into_iter().chain(in_order).filter(|s| s.path.is_none());
+        let mut missing = [&self.directories].into_iter().chain(in_order).filter(|s| s.place.is_none());
         match missing.find_map(|s| s.failure.clone()) {
             Some(message) => VolumesState::Failed(message),
             None if !self.plan(spec, now).is_empty() => VolumesState::Pending,
@@ -167,9 +168,15 @@ impl PodVolumes {
         }
     }
 
-    /// Where each prepared volume lies on this machine, by name.
+    /// Where each prepared volume is found, by name.
+    pub fn places(&self) -> BTreeMap<String, VolumePlace> {
+        self.volumes.iter().filter_map(|(name, s)| Some((name.clone(), s.place.clone()?))).collect()
+    }
+
+    /// Of those that lie on this machine: where.
     pub fn paths(&self) -> BTreeMap<String, String> {
-        self.volumes.iter().filter_map(|(name, s)| Some((name.clone(), s.path.clone()?))).collect()
+        let on_host = |s: &VolumeState| s.place.as_ref()?.on_host().map(str::to_owned);
+        self.volumes.iter().filter_map(|(name, s)| Some((name.clone(), on_host(s)?))).collect()
     }
 
     /// Makes every volume due again that shows what changed, whatever it is waiting for.
@@ -192,10 +199,12 @@ impl PodVolumes {
 
     pub fn apply(&mut self, outcome: VolumeOutcome, now: Timestamp) {
         match outcome {
-            VolumeOutcome::Directories { path } => self.directories.prepared(path, None, now),
+            VolumeOutcome::Directories { path } => {
+                self.directories.prepared(VolumePlace::Host(path), None, now);
+            }
             VolumeOutcome::NoDirectories { message } => self.directories.failed(message, now),
-            VolumeOutcome::Prepared { volume, path, refresh_at } => {
-                self.volumes.entry(volume).or_default().prepared(path, refresh_at, now);
+            VolumeOutcome::Prepared { volume, place, refresh_at } => {
+                self.volumes.entry(volume).or_default().prepared(place, refresh_at, now);
             }
             VolumeOutcome::Failed { volume, message } => {
                 self.volumes.entry(volume).or_default().failed(message, now);
@@ -223,8 +232,8 @@ impl VolumeState {
         }
     }
 
-    fn prepared(&mut self, path: String, refresh_at: Option<Timestamp>, now: Timestamp) {
-        self.path = Some(path);
+    fn prepared(&mut self, place: VolumePlace, refresh_at: Option<Timestamp>, now: Timestamp) {
+        self.place = Some(place);
         self.failure = None;
         self.due = match refresh_at {
             None => Due::OnChange,

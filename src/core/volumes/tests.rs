@@ -278,8 +278,10 @@ fn secrets_are_not_printed() {
 fn mount(mount: Value, supported: bool) -> Result<ContainerMount, String> {
     let pod = pod(json!({
         "containers": [{"name": "c", "volumeMounts": [mount]}],
-        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}, {"name": "late", "emptyDir": {}}],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}, {"name": "late", "emptyDir": {}},
+                    {"name": "tools", "image": {"reference": "r.io/tools:1"}}],
     }));
+    let image = VolumeImage { reference: "r.io/tools:1".into(), pull_policy: "Always".into() };
     let mut env = Variables::default();
     for (name, value) in
         [("POD", &b"p-0"[..]), ("UP", b".."), ("ABS", b"/etc"), ("RAW", b"\xff"), ("LONG", &[b'x'; 3000])]
@@ -290,8 +292,12 @@ fn mount(mount: Value, supported: bool) -> Result<ContainerMount, String> {
         pod: &pod,
         container: &pod.spec.as_ref().unwrap().containers[0],
         env: &env,
-        volume_paths: &[("data".to_owned(), "/v/data".to_owned()), ("cm".to_owned(), "/v/cm".to_owned())]
-            .into(),
+        places: &[
+            ("data".to_owned(), VolumePlace::Host("/v/data".into())),
+            ("cm".to_owned(), VolumePlace::Host("/v/cm".into())),
+            ("tools".to_owned(), VolumePlace::Image(image)),
+        ]
+        .into(),
         recursive_read_only: supported,
         etc_hosts: None,
         termination_log: None,
@@ -304,8 +310,8 @@ fn mount(mount: Value, supported: bool) -> Result<ContainerMount, String> {
 fn mounts_say_what_is_seen_where() {
     let plain = mount(json!({"name": "data", "mountPath": "data"}), false).unwrap();
     assert_eq!(
-        (plain.container_path.as_str(), plain.host_path.as_str(), plain.read_only),
-        ("/data", "/v/data", false)
+        (plain.container_path.as_str(), plain.source, plain.read_only),
+        ("/data", MountSource::Host { path: "/v/data".into(), sub_path: None }, false)
     );
     assert!(
         mount(json!({"name": "cm", "mountPath": "/c"}), false).unwrap().read_only,
@@ -313,7 +319,13 @@ fn mounts_say_what_is_seen_where() {
     );
     let expr =
         mount(json!({"name": "data", "mountPath": "/d", "subPathExpr": "logs/$(POD)"}), false).unwrap();
-    assert_eq!(expr.sub_path.as_deref(), Some("logs/p-0"));
+    assert_eq!(expr.source, MountSource::Host { path: "/v/data".into(), sub_path: Some("logs/p-0".into()) });
+    let image =
+        mount(json!({"name": "tools", "mountPath": "/t", "subPathExpr": "bin/$(POD)"}), false).unwrap();
+    assert_eq!(
+        (image.source, image.read_only, image.selinux_relabel),
+        (MountSource::Image { sub_path: Some("bin/p-0".into()) }, true, false)
+    );
     let shared =
         mount(json!({"name": "data", "mountPath": "/d", "mountPropagation": "HostToContainer"}), false)
             .unwrap();
@@ -344,6 +356,11 @@ fn mounts_that_cannot_be_are_refused_in_words() {
         (
             "a subPath out of the volume",
             json!({"name": "data", "mountPath": "/d", "subPath": "a/../.."}),
+            "must not contain '..'",
+        ),
+        (
+            "a subPath out of an image",
+            json!({"name": "tools", "mountPath": "/d", "subPath": "../x"}),
             "must not contain '..'",
         ),
         (
@@ -402,7 +419,7 @@ fn a_container_may_bring_its_own_hosts_file() {
             pod: &pod,
             container: &pod.spec.as_ref().unwrap().containers[0],
             env: &Variables::default(),
-            volume_paths: &[("data".to_owned(), "/v".to_owned())].into(),
+            places: &[("data".to_owned(), VolumePlace::Host("/v".into()))].into(),
             recursive_read_only: false,
             etc_hosts: Some("/pods/u/etc-hosts"),
             termination_log: Some("/pods/u/containers/c/log"),

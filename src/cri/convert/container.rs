@@ -75,12 +75,26 @@ impl ImageUser {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mount {
     pub container_path: String,
+    /// Empty where an image is mounted.
     pub host_path: String,
+    pub image: Option<MountedImage>,
     pub readonly: bool,
     pub recursive_readonly: bool,
     pub propagation: Propagation,
     /// Whether the runtime may give the files the container's SELinux label.
     pub selinux_relabel: bool,
+}
+
+/// An image whose files the runtime mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedImage {
+    /// What the pull or the image's status answered.
+    pub id: String,
+    /// As the pod names it.
+    pub reference: String,
+    pub runtime_handler: String,
+    /// The part of it that is mounted.
+    pub sub_path: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,7 +156,8 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, C
     })
 }
 
-/// Inside a user namespace files keep their owners by mapping the mount as the processes are mapped.
+/// Inside a user namespace files keep their owners by mapping the mount as the processes are mapped. Of an image's files the
+/// runtime sees to that, by the same mappings.
 fn mounts(input: &ContainerInput<'_>) -> Vec<proto::Mount> {
     let mapping = input.user_namespace.map(mapping).unwrap_or_default();
     let convert = |mount: &Mount| proto::Mount {
@@ -158,9 +173,20 @@ fn mounts(input: &ContainerInput<'_>) -> Vec<proto::Mount> {
         uid_mappings: mapping.clone(),
         gid_mappings: mapping.clone(),
         recursive_read_only: mount.recursive_readonly,
-        ..Default::default()
+        image: mount.image.as_ref().map(|image| mounted_image(input.pod, image)),
+        image_sub_path: mount.image.as_ref().and_then(|i| i.sub_path.clone()).unwrap_or_default(),
     };
     input.mounts.iter().map(convert).collect()
+}
+
+fn mounted_image(pod: &Pod, image: &MountedImage) -> ImageSpec {
+    ImageSpec {
+        image: image.id.clone(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        user_specified_image: image.reference.clone(),
+        runtime_handler: image.runtime_handler.clone(),
+        ..Default::default()
+    }
 }
 
 fn device(device: &Device) -> proto::Device {

@@ -12,7 +12,7 @@ mod signal;
 #[cfg(test)]
 mod tests;
 
-pub use container::{ContainerInput, Device, ImageUser, Mount, Propagation, container_config};
+pub use container::{ContainerInput, Device, ImageUser, Mount, MountedImage, Propagation, container_config};
 pub use linux::linux_resources;
 pub use sandbox::{SandboxInput, sandbox_config};
 

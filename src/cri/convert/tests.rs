@@ -69,11 +69,20 @@ fn container(pod: &Pod, extra: Extra) -> Result<ContainerConfig, ConvertError> {
         command: vec!["/serve".into()],
         args: vec!["-v".into()],
         envs: vec![("A".into(), "1".into())],
-        mounts: vec![Mount {
-            container_path: "/data".into(),
-            host_path: "/host".into(),
-            ..Default::default()
-        }],
+        mounts: vec![
+            Mount { container_path: "/data".into(), host_path: "/host".into(), ..Default::default() },
+            Mount {
+                container_path: "/tools".into(),
+                image: Some(MountedImage {
+                    id: "sha256:2".into(),
+                    reference: "r.io/tools:1".into(),
+                    runtime_handler: "runc".into(),
+                    sub_path: Some("bin".into()),
+                }),
+                readonly: true,
+                ..Default::default()
+            },
+        ],
         devices: vec![],
         cdi_devices: vec![],
         log_path: "main/3.log",
@@ -228,6 +237,22 @@ fn a_debugging_container_sees_its_targets_processes_unless_all_are_shared() {
 }
 
 #[test]
+fn an_image_is_mounted_by_its_id_and_with_the_name_that_the_pod_has_for_it() {
+    let pod = pod(json!({"annotations": {"for": "the runtime"}}), json!({}));
+    let config = container(&pod, Extra::default()).unwrap();
+    let [plain, of_image] = config.mounts.as_slice() else { panic!("{:?}", config.mounts) };
+    assert_eq!((plain.image.as_ref(), plain.image_sub_path.as_str()), (None, ""));
+    let image = of_image.image.as_ref().unwrap();
+    assert_eq!(
+        (image.image.as_str(), image.user_specified_image.as_str(), image.runtime_handler.as_str()),
+        ("sha256:2", "r.io/tools:1", "runc")
+    );
+    assert_eq!(image.annotations["for"], "the runtime");
+    assert_eq!((of_image.host_path.as_str(), of_image.image_sub_path.as_str()), ("", "bin"));
+    assert!(of_image.readonly);
+}
+
+#[test]
 fn a_user_namespace_maps_processes_and_mounts_alike_and_must_have_been_assigned() {
     let pod = pod(json!({}), json!({"hostUsers": false}));
     let assigned = Some(UserNamespace { first_host_id: 65536, length: 65536 });
@@ -238,6 +263,7 @@ fn a_user_namespace_maps_processes_and_mounts_alike_and_must_have_been_assigned(
     assert_eq!((users.uids[0].host_id, users.gids[0].length), (65536, 65536));
     assert_eq!(config.mounts[0].uid_mappings, users.uids);
     assert_eq!(config.mounts[0].gid_mappings, users.gids);
+    assert_eq!(config.mounts[1].uid_mappings, users.uids, "the runtime maps an image by them");
     assert!(sandbox(&pod, assigned).is_ok());
     assert_eq!(sandbox(&pod, None), Err(ConvertError::NoUserNamespace));
     assert_eq!(container(&pod, Extra::default()), Err(ConvertError::NoUserNamespace));

@@ -15,7 +15,9 @@ use rustix::mount::MountFlags;
 use serde_json::{Value, json};
 
 use crate::testing::{self, Rig, pod_dirs, wait};
-use crate::{Mounted, Prepare, TeardownError, VolumeError, VolumeFuture, VolumeManager, VolumePlugin};
+use crate::{
+    Mounted, Prepare, Prepared, TeardownError, VolumeError, VolumeFuture, VolumeManager, VolumePlugin,
+};
 
 fn after(start: Timestamp, pause: Duration) -> Timestamp {
     start + SignedDuration::try_from(pause).expect("a pause")
@@ -171,7 +173,7 @@ impl VolumePlugin for Unanswered {
     fn claims(&self, volume: &Volume) -> bool {
         volume.csi.is_some()
     }
-    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Mounted> {
+    fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         Box::pin(
             async move { Err(VolumeError::Gather(format!("volume {:?}: no answer", order.volume.name))) },
         )

@@ -1,5 +1,7 @@
 //! Volumes and environment from every source, and what happens when the source is not there or changes.
 
+pub mod images;
+
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -32,6 +34,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     cluster.reset(suite, node).await;
     suite.case("a volume that cannot be had is said to be so", LIMIT * 2, refused(cluster, node)).await;
     cluster.reset(suite, node).await;
+    images::run(suite, cluster, node).await;
 }
 
 async fn token(cluster: &Cluster, node: &Node) -> Result<()> {

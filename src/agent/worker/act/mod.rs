@@ -6,6 +6,7 @@ mod container;
 mod hooks;
 mod kill;
 mod prepare;
+mod pull;
 mod resize;
 mod sandbox;
 mod volumes;

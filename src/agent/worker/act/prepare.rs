@@ -1,6 +1,4 @@
-//! Everything that a container needs before the runtime is asked to make it: image, environment, mounts, configuration.
-
-use std::time::Duration;
+//! Everything that a container needs before the runtime is asked to make it: images, environment, mounts, configuration.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use keelson_core::desired::{DesiredPod, PodSource};
@@ -8,18 +6,16 @@ use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
 use keelson_core::env::{EnvInput, ServiceEnv, environment};
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
-use keelson_core::image::{credentials, unknown_secrets};
 use keelson_core::plan::ContainerKind;
 use keelson_core::pod::{Device, StartFailure};
 use keelson_core::security::verify_non_root;
-use keelson_core::timeline::{Note, Place, Step};
-use keelson_core::volumes::{MountInput, Propagation, mounts};
-use keelson_cri::convert::{self, ContainerInput, ImageUser, container_config};
+use keelson_core::volumes::{MountInput, MountSource, Propagation, mounts};
+use keelson_cri::convert::{self, ContainerInput, ImageUser, MountedImage, container_config};
 use keelson_cri::proto::{ContainerConfig, PodSandboxConfig};
 use keelson_volumes::subpath::{self, SubPath};
 
+use super::pull::Images;
 use super::volumes::Objects;
-use crate::images::{Present, Progress, Wanted};
 use crate::worker::Worker;
 use crate::worker::blocking::{blocking, blocking_on_foreign};
 
@@ -34,63 +30,10 @@ impl Worker {
         sandbox: &PodSandboxConfig,
     ) -> Result<ContainerConfig, StartFailure> {
         let objects = self.objects(desired, &container.name).await.map_err(StartFailure::config)?;
-        let image = self.image(desired, container, &objects, sandbox).await?;
-        verify_non_root(&desired.pod, container, image.uid, &image.username).map_err(StartFailure::config)?;
-        self.configure(desired, container, kind, attempt, &objects, &image).await
-    }
-
-    async fn image(
-        &self,
-        desired: &DesiredPod,
-        container: &Container,
-        objects: &Objects,
-        sandbox: &PodSandboxConfig,
-    ) -> Result<Present, StartFailure> {
-        let image = container.image.clone().unwrap_or_default();
-        let named = desired.pod.spec.as_ref().and_then(|s| s.image_pull_secrets.as_deref());
-        let named: Vec<&str> = named.unwrap_or_default().iter().map(|r| r.name.as_str()).collect();
-        let secrets = named.iter().filter_map(|name| objects.secrets.get(*name)).map(|s| &**s);
-        let wanted = Wanted {
-            image: &image,
-            policy: container.image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
-            credentials: credentials(&image, secrets),
-            sandbox,
-        };
-        let name = Some(container.name.as_str());
-        let known = |secret: &str| objects.secrets.contains_key(secret);
-        self.report_events(unknown_secrets(&named, known).as_slice());
-        let timing = self.recorder.begin(Step::Pull, name, Place::Registry);
-        let mut waiting = Duration::ZERO;
-        let report = |progress: Progress| match progress {
-            Progress::AlreadyPresent => {
-                timing.note(Note::Present);
-                timing.moved(Place::Runtime);
-                let message = format!(
-                    "Container image {image:?} already present on machine and can be accessed by the pod"
-                );
-                self.event(false, "Pulled", &message, name);
-            }
-            Progress::Pulling => {
-                waiting = timing.so_far();
-                self.event(false, "Pulling", &format!("Pulling image {image:?}"), name);
-            }
-            Progress::Pulled { bytes } => {
-                let waited = timing.so_far();
-                let took = waited.saturating_sub(waiting);
-                timing.note(Note::Pulled { bytes, waiting });
-                self.node.reports.metrics.starts.image_pulled(bytes, waited);
-                let message = format!(
-                    "Successfully pulled image {image:?} in {took:.3?} ({waited:.3?} including waiting). Image size: {bytes} bytes."
-                );
-                self.event(false, "Pulled", &message, name);
-            }
-        };
-        let present = self.node.images.ensure(wanted, report).await;
-        timing.ended(&present);
-        present.map_err(|failure| {
-            self.report_events(&[failure.event().of(&container.name)]);
-            failure.into()
-        })
+        let images = self.images(desired, container, &objects, sandbox).await?;
+        let (uid, username) = (images.own.uid, &images.own.username);
+        verify_non_root(&desired.pod, container, uid, username).map_err(StartFailure::config)?;
+        self.configure(desired, container, kind, attempt, &objects, &images).await
     }
 
     async fn configure(
@@ -100,7 +43,7 @@ impl Worker {
         kind: ContainerKind,
         attempt: u32,
         objects: &Objects,
-        image: &Present,
+        images: &Images,
     ) -> Result<ContainerConfig, StartFailure> {
         let pod = &desired.pod;
         let host_network = pod.spec.as_ref().is_some_and(|s| s.host_network == Some(true));
@@ -133,7 +76,7 @@ impl Worker {
             pod,
             container,
             env: &envs,
-            volume_paths: &self.state.volumes.paths(),
+            places: &self.state.volumes.places(),
             recursive_read_only: self.recursive_read_only(),
             etc_hosts: etc_hosts.as_deref(),
             termination_log: termination_log.as_deref(),
@@ -141,13 +84,20 @@ impl Worker {
         .map_err(StartFailure::config)?;
         let mut resolved = vec![];
         for (index, m) in places.into_iter().enumerate() {
-            let host_path = match &m.sub_path {
-                Some(sub) => self.sub_path(&m.name, &m.host_path, sub, &container.name, index).await?,
-                None => m.host_path,
+            let (host_path, image) = match m.source {
+                MountSource::Host { path, sub_path: None } => (path, None),
+                MountSource::Host { path, sub_path: Some(sub) } => {
+                    (self.sub_path(&m.name, &path, &sub, &container.name, index).await?, None)
+                }
+                MountSource::Image { sub_path } => {
+                    let image = images.of_volumes.get(&m.name).cloned();
+                    (String::new(), image.map(|image| MountedImage { sub_path, ..image }))
+                }
             };
             resolved.push(convert::Mount {
                 container_path: m.container_path,
                 host_path,
+                image,
                 readonly: m.read_only,
                 recursive_readonly: m.recursive_read_only,
                 propagation: match m.propagation {
@@ -184,6 +134,7 @@ impl Worker {
             _ => None,
         };
         let seccomp_root = self.node.dirs.path().join("seccomp");
+        let image = &images.own;
         let mut config = container_config(&ContainerInput {
             pod,
             container,

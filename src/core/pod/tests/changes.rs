@@ -1,4 +1,5 @@
 use super::*;
+use crate::image::of_volume;
 use crate::plan::{Kill, Plan};
 
 fn order(change: impl FnOnce(&mut Pod)) -> Order {
@@ -94,6 +95,20 @@ fn an_image_that_failed_is_in_back_off_from_the_next_round_on() {
         assert_eq!(waiting.retry_at, Some(at(10_000)));
         assert!(state.soften_image_failures().is_empty(), "once is enough");
     }
+}
+
+#[test]
+fn the_image_of_a_volume_is_the_one_that_is_in_back_off() {
+    let failure = StartFailure { reason: "ErrImagePull", message: "no".into(), retry: StartRetry::Pull };
+    let failure = of_volume("data", "r.io/tools:1", failure);
+    let mut state = state();
+    let _ = state.apply(ActionOutcome::ContainerStarted { name: "a".into(), result: Err(failure) }, at(0));
+    let events = state.soften_image_failures();
+    assert_eq!(events[0].message, "Back-off pulling image \"r.io/tools:1\"");
+    let waiting = &state.waiting("a").unwrap().message;
+    let expected =
+        "Back-off pulling image \"r.io/tools:1\": ErrImagePull: image volume \"data\" (r.io/tools:1): no";
+    assert_eq!(waiting, expected);
 }
 
 #[test]

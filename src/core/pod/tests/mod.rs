@@ -16,7 +16,7 @@ use crate::backoff::CrashPolicy;
 use crate::desired::{DesiredPod, Lifecycle, PodSource, TerminationReason};
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, SandboxState};
-use crate::volumes::{Change, VolumeOutcome};
+use crate::volumes::{Change, VolumeOutcome, VolumePlace};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + millis).unwrap()
@@ -88,7 +88,7 @@ fn observed(sandbox: SandboxState, containers: &[(&str, u32, ContainerState)]) -
 fn mounted(refresh_at: Option<Timestamp>) -> ActionOutcome {
     ActionOutcome::VolumesMounted(vec![
         VolumeOutcome::Directories { path: "/pod".into() },
-        VolumeOutcome::Prepared { volume: "v".into(), path: "/pod/v".into(), refresh_at },
+        VolumeOutcome::Prepared { volume: "v".into(), place: VolumePlace::Host("/pod/v".into()), refresh_at },
     ])
 }
 

@@ -8,6 +8,7 @@ use super::super::waits::missing_object;
 use super::*;
 use crate::env::ConfigError;
 use crate::facts::{Facts, ProbeVerdicts};
+use crate::image::of_volume;
 use crate::plan::Plan;
 use crate::pod::{
     ActionOutcome, CleanUp, PodState, SandboxFailure, SandboxFailureCause, StartFailure, StartRetry, Waiting,
@@ -116,6 +117,12 @@ fn everything_that_holds_a_pod_up_is_said_with_what_would_change_it() {
             Box::new(move |w| w.not_started(pull("not found"))),
             "app: backs off from pulling registry.example/app:2: not found; it goes on when a pull succeeds, or when the \
              spec names another image; 10000",
+        ),
+        (
+            "the image of a volume",
+            Box::new(move |w| w.not_started(of_volume("data", "r.io/tools:1", pull("not found")))),
+            "app: backs off from pulling r.io/tools:1: image volume \"data\" (r.io/tools:1): not found; it goes on when a pull \
+             succeeds, or when the spec names another image; 10000",
         ),
         (
             "an image that is never pulled",

@@ -17,7 +17,8 @@ fn at(millis: i64) -> Timestamp {
 }
 
 fn prepared(volume: &str, refresh_at: Option<Timestamp>) -> VolumeOutcome {
-    VolumeOutcome::Prepared { volume: volume.into(), path: format!("/v/{volume}"), refresh_at }
+    let place = VolumePlace::Host(format!("/v/{volume}"));
+    VolumeOutcome::Prepared { volume: volume.into(), place, refresh_at }
 }
 
 fn failed(volume: &str) -> VolumeOutcome {

@@ -9,7 +9,7 @@ use crate::allocation::{Resize, ResizeStep};
 use crate::pod::{
     ActionOutcome, SandboxFailure, SandboxFailureCause, StartFailure, StartRetry, Step, Stopped,
 };
-use crate::volumes::VolumeOutcome;
+use crate::volumes::{VolumeOutcome, VolumePlace};
 
 impl Simulation {
     /// Whether the plan goes on.
@@ -95,8 +95,8 @@ impl Simulation {
             self.renewals += 1;
             // A token is renewed a few times; forever would be no end.
             let refresh_at = (self.renewals < 5).then(|| now + Duration::from_secs(40));
-            let path = format!("/pod/{volume}");
-            outcomes.push(VolumeOutcome::Prepared { volume, path, refresh_at });
+            let place = VolumePlace::Host(format!("/pod/{volume}"));
+            outcomes.push(VolumeOutcome::Prepared { volume, place, refresh_at });
         }
         self.apply(ActionOutcome::VolumesMounted(outcomes))
     }
