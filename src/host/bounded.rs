@@ -3,10 +3,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::tree;
 
 /// Opens what is a plain file. `None` if nothing is there.
 pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
@@ -17,9 +21,34 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
         Err(e) => return Err(e),
     };
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(refused("it is not a regular file"));
     }
     Ok(Some(file))
+}
+
+/// Opens what is a plain file beneath a directory, by a path that a pod has chosen among names that it has made: the kernel
+/// itself keeps to the directory, whatever is swapped meanwhile. `None` if nothing is there.
+pub(crate) fn open_beneath(root: &OwnedFd, path: &str) -> io::Result<Option<File>> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    // Looked at before it is opened: to open a device can be to use it.
+    let place = match tree::openat2(root, path, OFlags::PATH, Mode::empty(), resolve) {
+        Ok(place) => place,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::XDEV) => return Err(refused("it leads out of the volume")),
+        Err(e) => return Err(e.into()),
+    };
+    let found = rustix::fs::fstat(&place)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(refused("it is not a regular file"));
+    }
+    let name = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let file = File::from(rustix::fs::open(name.as_str(), flags | OFlags::CLOEXEC, Mode::empty())?);
+    Ok(Some(file))
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 /// True when the file holds exactly this. One of another size is not read.

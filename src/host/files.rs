@@ -2,7 +2,7 @@
 //! both the way in and the way back. The way back is hostile ground: a container may have put anything there.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use crate::bounded;
 use crate::dirs::{self, PodDirs};
 use crate::path_error::{At, PathError};
 use crate::stats::tree_usage;
+use crate::tree;
 
 /// The most that is taken from a termination message file.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -27,6 +28,14 @@ pub fn read_bounded(path: &Path) -> Result<String, PathError> {
     let mut file = File::open(path).at("read", path)?;
     let bytes = bounded::head(&mut file, MAX_HOST_FILE_BYTES).at("read", path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads a file beneath a directory that a pod writes into, and no more than one byte beyond `most`. `None` if nothing is
+/// there.
+pub fn read_beneath(root: &Path, path: &str, most: usize) -> io::Result<Option<Vec<u8>>> {
+    let root = tree::open_dir(root)?;
+    let Some(mut file) = bounded::open_beneath(&root, path)? else { return Ok(None) };
+    bounded::head(&mut file, most as u64 + 1).map(Some)
 }
 
 /// Writes the pod's hosts file, in place, since the runtime has bound this very inode into the containers. They may have
@@ -161,6 +170,55 @@ mod tests {
         File::options().write(true).open(&path).expect("open").set_len(1 << 42).expect("grow");
         write_hosts(&pod, "127.0.0.1 localhost\n").expect("rewrite what a container has grown");
         assert_eq!(fs::read_to_string(&path).expect("read"), "127.0.0.1 localhost\n");
+    }
+
+    #[test]
+    fn a_file_is_read_beneath_its_volume_only() {
+        let temp = testing::dir();
+        let volume = temp.path().join("volume");
+        fs::create_dir_all(volume.join("dir")).expect("mkdir");
+        fs::write(temp.path().join("outside"), "s3cret").expect("write");
+        fs::write(volume.join("dir/env"), "A='1'").expect("write");
+        let link = |target: &str, name: &str| symlink(target, volume.join(name)).expect("link");
+        link("dir/env", "inside");
+        link("../outside", "up");
+        link("dir/../../outside", "deep");
+        link("..", "parent");
+        link(temp.path().join("outside").to_str().expect("text"), "absolute");
+        link("/proc/self/environ", "magic");
+        link("loop", "loop");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            volume.join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .expect("a pipe that nobody writes to");
+        let read = |path: &str| read_beneath(&volume, path, 16);
+        assert_eq!(read("dir/env").expect("read"), Some(b"A='1'".to_vec()));
+        assert_eq!(read("inside").expect("a link inside"), Some(b"A='1'".to_vec()));
+        assert_eq!(read("absent").expect("read"), None);
+        for path in ["up", "deep", "parent/outside", "absolute", "magic", "../outside", "/etc/passwd"] {
+            let error = read(path).expect_err(path);
+            assert!(error.to_string().contains("out of the volume"), "{path}: {error}");
+        }
+        for path in ["loop", "dir", "pipe", "dir/env/x"] {
+            assert!(read(path).is_err(), "{path}");
+        }
+        // Far more than this machine's memory, were it read.
+        File::options()
+            .write(true)
+            .open(volume.join("dir/env"))
+            .expect("open")
+            .set_len(1 << 42)
+            .expect("grow");
+        assert_eq!(read("dir/env").expect("read").map(|b| b.len()), Some(17));
+        symlink(&volume, temp.path().join("swapped")).expect("link");
+        assert!(
+            read_beneath(&temp.path().join("swapped"), "dir/env", 16).is_err(),
+            "a link in place of the volume"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A container's environment, and the objects that a pod needs before it can have one.
 
+mod file;
 mod refs;
 mod services;
 #[cfg(test)]
@@ -16,7 +17,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::downward::{Addresses, DownwardError, env_field, resource_field};
 use crate::expand::expand;
 use crate::security::SecurityError;
+use file::file_key;
 
+pub use file::{EnvFile, EnvFileContent, FileKeyProblem, MAX_FILE_BYTES, env_files};
 pub use refs::{ObjectRefs, object_refs};
 pub use services::{ServiceEnv, ServicePort, service_env};
 pub use variables::{CommandLine, MAX_STRING_BYTES, MAX_TOTAL_BYTES, Variables};
@@ -47,10 +50,8 @@ pub enum ConfigError {
     TooMuch { what: String },
     #[error("environment variable {name}: its value contains a NUL byte, which no environment can hold")]
     Nul { name: String },
-    #[error(
-        "environment variable {name}: fileKeyRef is not supported by this agent; use a configMapKeyRef or a secretKeyRef"
-    )]
-    FileKeyRef { name: String },
+    #[error("environment variable {name}: {source}")]
+    FileKeyRef { name: String, source: FileKeyProblem },
     #[error("environment variable {name}: {source}")]
     Downward { name: String, source: DownwardError },
     #[error(transparent)]
@@ -64,6 +65,8 @@ pub struct EnvInput<'a> {
     pub container: &'a Container,
     pub config_maps: &'a BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: &'a BTreeMap<String, Arc<Secret>>,
+    /// What [`env_files`] names.
+    pub files: &'a BTreeMap<EnvFile, EnvFileContent>,
     /// Every service of the cluster, or at least those of the pod's namespace and of `default`.
     pub services: &'a [ServiceEnv],
     pub pod_ips: &'a [IpAddr],
@@ -177,8 +180,9 @@ fn resolve(
             None => Err(ConfigError::SecretKey { namespace: namespace.to_owned(), name, key }),
         };
     }
-    if source.file_key_ref.is_some() {
-        return Err(ConfigError::FileKeyRef { name: variable.to_owned() });
+    if let Some(wanted) = &source.file_key_ref {
+        let named = |source| ConfigError::FileKeyRef { name: variable.to_owned(), source };
+        return file_key(input.pod, wanted, input.files).map_err(named);
     }
     Ok(Some(vec![]))
 }

@@ -8,6 +8,7 @@ struct World {
     config_maps: BTreeMap<String, Arc<ConfigMap>>,
     secrets: BTreeMap<String, Arc<Secret>>,
     services: Vec<ServiceEnv>,
+    files: BTreeMap<EnvFile, EnvFileContent>,
 }
 
 /// A pod in namespace shop whose one container is given; ConfigMap cm, Secret sec; services web and kubernetes.
@@ -48,6 +49,7 @@ fn world(container: Value) -> World {
             service("shop", "headless", "None", &[("x", 1, "TCP")]),
             service("other", "far", "10.96.0.9", &[("x", 1, "TCP")]),
         ],
+        files: BTreeMap::new(),
     }
 }
 
@@ -62,6 +64,7 @@ impl World {
             container: self.container(),
             config_maps: &self.config_maps,
             secrets: &self.secrets,
+            files: &self.files,
             services: &self.services,
             pod_ips: &["10.1.0.4".parse().unwrap()],
             host_ips: &["192.0.2.1".parse().unwrap()],
@@ -300,4 +303,26 @@ fn every_reference_is_found() {
     let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(list(&refs.config_maps), "cm-env cm-eph cm-from cm-proj cm-vol");
     assert_eq!(list(&refs.secrets), "s-env s-from s-proj s-pull s-vol");
+}
+
+#[test]
+fn a_variable_comes_from_a_file_and_later_ones_refer_to_it() {
+    let reference = |key: &str, optional: bool| json!({"fileKeyRef": {"volumeName": "shared", "path": "dir/env", "key": key, "optional": optional}});
+    let mut world = world(json!({"env": [
+        {"name": "MODE", "valueFrom": reference("mode", false)},
+        {"name": "MAYBE", "valueFrom": reference("absent", true)},
+        {"name": "TOLD", "value": "it is $(MODE)"},
+    ]}));
+    world.pod.spec.as_mut().unwrap().volumes =
+        Some(serde_json::from_value(json!([{"name": "shared", "emptyDir": {}}])).unwrap());
+    let file = EnvFile { volume: "shared".into(), path: "dir/env".into() };
+    assert_eq!(env_files(&world.pod, world.container()), std::slice::from_ref(&file));
+    world.files.insert(file.clone(), Ok(Some(b"mode='dark'\n".to_vec())));
+    let own = world.own().unwrap();
+    assert_eq!((own["MODE"].as_str(), own["TOLD"].as_str(), own.get("MAYBE")), ("dark", "it is dark", None));
+    world.files.insert(file.clone(), Ok(None));
+    let error = world.own().unwrap_err();
+    assert_eq!(error, "environment variable MODE: there is no file \"dir/env\" in volume \"shared\"");
+    world.files.insert(file, Ok(Some(b"mode='a\0b'".to_vec())));
+    assert!(world.own().unwrap_err().contains("NUL"));
 }

@@ -1,5 +1,6 @@
 //! Volumes and environment from every source, and what happens when the source is not there or changes.
 
+mod env_files;
 pub mod images;
 
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     suite.case("a volume that cannot be had is said to be so", LIMIT * 2, refused(cluster, node)).await;
     cluster.reset(suite, node).await;
     images::run(suite, cluster, node).await;
+    env_files::run(suite, cluster, node).await;
 }
 
 async fn token(cluster: &Cluster, node: &Node) -> Result<()> {

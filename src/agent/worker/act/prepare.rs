@@ -1,9 +1,14 @@
 //! Everything that a container needs before the runtime is asked to make it: images, environment, mounts, configuration.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use k8s_openapi::api::core::v1::{Container, Pod};
 use keelson_core::desired::{DesiredPod, PodSource};
 use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
-use keelson_core::env::{EnvInput, ServiceEnv, environment};
+use keelson_core::env::{
+    EnvFile, EnvFileContent, EnvInput, MAX_FILE_BYTES, ServiceEnv, env_files, environment,
+};
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
 use keelson_core::plan::ContainerKind;
@@ -53,11 +58,13 @@ impl Worker {
         let services = self.services(desired).await;
         let allocatable = self.node.state.allocatable();
         let grant = self.state.admitted.grant(&container.name);
+        let files = self.env_files(pod, container).await?;
         let mut envs = environment(&EnvInput {
             pod,
             container,
             config_maps: &objects.config_maps,
             secrets: &objects.secrets,
+            files: &files,
             services: &services,
             pod_ips: &pod_ips,
             host_ips: &host_ips,
@@ -165,6 +172,29 @@ impl Worker {
         .map_err(StartFailure::config)?;
         config.annotations.extend(grant.annotations);
         Ok(config)
+    }
+
+    /// What containers before this one have written for its environment.
+    async fn env_files(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<BTreeMap<EnvFile, EnvFileContent>, StartFailure> {
+        let files = env_files(pod, container);
+        if files.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let paths = self.state.volumes.paths();
+        let read = move |file: EnvFile| {
+            let root = paths.get(&file.volume).map(PathBuf::from);
+            let content = match root {
+                Some(root) => keelson_host::files::read_beneath(&root, &file.path, MAX_FILE_BYTES),
+                None => Ok(None),
+            };
+            (file, content.map_err(|e| e.to_string()))
+        };
+        let read_all = move || Ok::<_, std::convert::Infallible>(files.into_iter().map(read).collect());
+        blocking(read_all).await.map_err(StartFailure::config)
     }
 
     async fn services(&self, desired: &DesiredPod) -> Vec<ServiceEnv> {
