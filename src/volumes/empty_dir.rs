@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
 use keelson_core::resources::amount_of;
+use keelson_core::volumes::{ChangePolicy, FsGroup};
 use keelson_host::{dirs, mountinfo, mounting};
 
 use crate::error::VolumeError;
-use crate::ownership;
-use crate::plugin::{Mounted, Prepare, Prepared, VolumeFuture, VolumePlugin, blocking};
+use crate::ownership::{self, Interrupt};
+use crate::plugin::{Mounted, Prepare, Prepared, VolumeFuture, VolumePlugin, interruptible};
 
 pub(crate) struct EmptyDir;
 
@@ -23,11 +24,11 @@ impl VolumePlugin for EmptyDir {
 
     fn prepare(&self, order: Prepare) -> VolumeFuture<'_, Prepared> {
         let mounted = self.mounted(&order.pod.dirs, &order.volume.name);
-        blocking(order.volume.name.clone(), move || set_up(&order, mounted))
+        interruptible(order.volume.name.clone(), move |interrupt| set_up(&order, mounted, interrupt))
     }
 }
 
-fn set_up(order: &Prepare, mounted: Mounted) -> Result<Prepared, VolumeError> {
+fn set_up(order: &Prepare, mounted: Mounted, interrupt: &Interrupt) -> Result<Prepared, VolumeError> {
     let source = order.volume.empty_dir.clone().unwrap_or_default();
     let (path, failed) = (&mounted.path, order.path_error());
     let in_memory = match source.medium.as_deref().unwrap_or_default() {
@@ -49,7 +50,11 @@ fn set_up(order: &Prepare, mounted: Mounted) -> Result<Prepared, VolumeError> {
         mounting::ensure_tmpfs(path, size(order, &source)?, mounting::Writer::Pod).map_err(&failed)?;
     }
     let mode = if in_memory { 0o1777 } else { 0o777 };
-    ownership::of_directory(path, mode, order.pod.fs_group()).map_err(&failed)?;
+    ownership::of_directory(path, mode, None).map_err(&failed)?;
+    if let Some(group) = order.pod.fs_group() {
+        // Something may lie in it already: it can be half-made.
+        order.give_to_group(path, FsGroup { id: group, policy: ChangePolicy::Always }, interrupt)?;
+    }
     dirs::make_mark(&mark).map_err(&failed)?;
     Ok(mounted.into())
 }

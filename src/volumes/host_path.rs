@@ -122,13 +122,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plugin::{Gathered, PodSetup};
+    use crate::plugin::{Gathered, NoProgress, PodSetup};
     use crate::testing::pod_dirs;
 
     fn order(path: &Path) -> Prepare {
         let volume = serde_json::json!({"name": "data", "hostPath": {"path": path, "type": "Directory"}});
-        let pod =
-            PodSetup { pod: Arc::default(), dirs: pod_dirs(path), node_allocatable: Default::default() };
+        let pod = PodSetup {
+            pod: Arc::default(),
+            dirs: pod_dirs(path),
+            node_allocatable: Default::default(),
+            progress: Arc::new(NoProgress),
+        };
         Prepare {
             pod: Arc::new(pod),
             volume: serde_json::from_value(volume).unwrap(),

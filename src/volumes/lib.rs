@@ -31,5 +31,7 @@ mod tests;
 
 pub use error::{TeardownError, VolumeError};
 pub use manager::{Gather, VolumeManager};
-pub use plugin::{Gathered, Mounted, PodSetup, Prepare, Prepared, VolumeFuture, VolumePlugin};
+pub use plugin::{
+    Gathered, Mounted, NoProgress, PodSetup, Prepare, Prepared, Progress, VolumeFuture, VolumePlugin,
+};
 pub use stats::{Measure, VolumeStats};

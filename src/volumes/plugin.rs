@@ -1,19 +1,21 @@
 //! The seam between the manager and a kind of volume.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_core::resources::pod_cgroup;
-use keelson_core::volumes::{Needs, Payload, TokenNeed, VolumeInput, VolumePlace, payload};
+use keelson_core::volumes::{FsGroup, Needs, Payload, TokenNeed, VolumeInput, VolumePlace, payload};
 use keelson_host::dirs::PodDirs;
 use keelson_host::{PathError, mountinfo, mounting};
 
 use crate::error::VolumeError;
+use crate::ownership::{Interrupt, Walk, Walked, give_to_group};
 use crate::stats::{Measure, VolumeStats};
 
 /// Work on one volume. Boxed, so that kinds can be kept in one list: most of them block on a thread for it, others will
@@ -85,19 +87,32 @@ impl From<Mounted> for Prepared {
 }
 
 /// An order to prepare one volume.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Prepare {
     pub pod: Arc<PodSetup>,
     pub volume: Volume,
     pub gathered: Gathered,
 }
 
+/// Hears how far work on a volume has come that can take long. Called on the thread that does the work.
+pub trait Progress: Send + Sync {
+    /// So many entries of the volume at `path` were given to the pod's fsGroup since the work began.
+    fn owned(&self, path: &Path, entries: u64, took: Duration);
+}
+
+/// Where nobody wants to know.
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn owned(&self, _: &Path, _: u64, _: Duration) {}
+}
+
 /// What is the same for all volumes of a pod.
-#[derive(Debug)]
 pub struct PodSetup {
     pub pod: Arc<Pod>,
     pub dirs: PodDirs,
     pub node_allocatable: BTreeMap<String, Quantity>,
+    pub progress: Arc<dyn Progress>,
 }
 
 /// What a volume needs, as far as it exists.
@@ -111,10 +126,14 @@ pub struct Gathered {
 }
 
 impl PodSetup {
-    /// The pod's fsGroup. Its change policy has no say here: it is about volumes that outlive a pod.
+    /// The group that all files of the pod's volumes are given.
     pub fn fs_group(&self) -> Option<u32> {
-        let group = self.pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
-        u32::try_from(group).ok()
+        self.ownership().map(|group| group.id)
+    }
+
+    /// With the pod's change policy, for volumes that outlive it. What goes with the pod is always gone through.
+    pub fn ownership(&self) -> Option<FsGroup> {
+        FsGroup::of(&self.pod)
     }
 
     /// What volumes in memory may take at most: the pod's memory limit.
@@ -137,6 +156,25 @@ impl Prepare {
         Ok(payload(&self.volume, &input)?.unwrap_or_default())
     }
 
+    /// Gives all that lies in the volume to a group, unless who waits for it goes away.
+    pub(crate) fn give_to_group(
+        &self,
+        path: &Path,
+        group: FsGroup,
+        interrupt: &Interrupt,
+    ) -> Result<(), VolumeError> {
+        let began = Instant::now();
+        let progress = |entries| self.pod.progress.owned(path, entries, began.elapsed());
+        let walk = Walk { group, read_only: false, interrupt, progress: &progress };
+        match give_to_group(path, &walk).map_err(self.path_error())? {
+            Walked::All { .. } | Walked::Skipped => Ok(()),
+            Walked::Interrupted => Err(VolumeError::Aborted {
+                volume: self.volume.name.clone(),
+                problem: "its files were being given to the pod's fsGroup".into(),
+            }),
+        }
+    }
+
     pub fn path_error(&self) -> impl Fn(PathError) -> VolumeError + use<> {
         let volume = self.volume.name.clone();
         move |source| VolumeError::Path { volume: volume.clone(), source }
@@ -153,5 +191,17 @@ pub(crate) fn blocking<T: Send + 'static>(
             Ok(done) => done,
             Err(e) => Err(VolumeError::Aborted { volume, problem: e.to_string() }),
         }
+    })
+}
+
+/// As `blocking`, for work that ends early when nobody waits for it any more.
+pub(crate) fn interruptible<T: Send + 'static>(
+    volume: String,
+    work: impl FnOnce(&Interrupt) -> Result<T, VolumeError> + Send + 'static,
+) -> VolumeFuture<'static, T> {
+    Box::pin(async move {
+        let interrupt = Interrupt::default();
+        let _interrupts = interrupt.on_drop();
+        blocking(volume, move || work(&interrupt)).await
     })
 }

@@ -14,7 +14,7 @@ use keelson_require::Missing;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Gather, Gathered, PodSetup, VolumeManager};
+use crate::{Gather, Gathered, NoProgress, PodSetup, VolumeManager};
 
 pub fn dir() -> TempDir {
     tempfile::Builder::new().prefix("keelson-volumes-").tempdir().expect("a temporary directory")
@@ -89,7 +89,12 @@ impl Rig {
         fields.extend(spec.as_object().expect("an object").clone());
         fields.insert("volumes".into(), volumes);
         let pod: Pod = serde_json::from_value(pod).expect("the test's pod");
-        let setup = PodSetup { pod: Arc::new(pod), dirs: pod_dirs(root), node_allocatable: BTreeMap::new() };
+        let setup = PodSetup {
+            pod: Arc::new(pod),
+            dirs: pod_dirs(root),
+            node_allocatable: BTreeMap::new(),
+            progress: Arc::new(NoProgress),
+        };
         Self {
             manager: VolumeManager::new(),
             setup: Arc::new(setup),

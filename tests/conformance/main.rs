@@ -16,8 +16,8 @@ use keelson_tests::cluster::Cluster;
 use keelson_tests::containerd::Kind;
 use keelson_tests::control_plane::Extent;
 use keelson_tests::parts::{CONTROL_PLANE, Part};
-use keelson_tests::{registry, schedule};
 use keelson_tests::suite::{Definition, Suite};
+use keelson_tests::{registry, schedule};
 use serde_json::json;
 use tokio::process::Command;
 

@@ -241,7 +241,10 @@ mod tests {
         ];
         for (text, line, what) in cases {
             let said = found(text, "X");
-            assert!(said.clone().is_err_and(|(at, why)| at == line && why.contains(what)), "{text:?}: {said:?}");
+            assert!(
+                said.clone().is_err_and(|(at, why)| at == line && why.contains(what)),
+                "{text:?}: {said:?}"
+            );
         }
     }
 

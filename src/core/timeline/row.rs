@@ -48,6 +48,8 @@ pub enum Note {
     Present,
     /// It was pulled: so many bytes. `waiting` is the time that went by for other pulls of the same image.
     Pulled { bytes: u64, waiting: Duration },
+    /// So many entries of a volume were given to the pod's fsGroup.
+    Owned { entries: u64 },
     /// It began at a time that the API keeps in whole seconds: it took up to a second less.
     AtMost,
     /// Began before this agent did.

@@ -278,6 +278,7 @@ fn note(note: Note) -> Option<String> {
             Some(format!("{bytes} bytes, {} of it waiting for another pull of it", span(waiting)))
         }
         Note::Pulled { bytes, .. } => Some(format!("{bytes} bytes")),
+        Note::Owned { entries } => Some(format!("{entries} files given to the fsGroup")),
         Note::BeforeAgent => Some("this agent was not running yet".into()),
     }
 }

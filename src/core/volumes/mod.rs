@@ -1,6 +1,7 @@
 //! What a pod's volumes need and hold, which of them need attention, and where its containers see them. Writing and
 //! mounting happens elsewhere.
 
+mod fs_group;
 mod mounts;
 mod needs;
 mod payload;
@@ -10,6 +11,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
+pub use fs_group::{ChangePolicy, FsGroup, Owned, OwnedKind, OwnershipChange, WalkReports};
 pub(crate) use mounts::recursive_read_only;
 pub use mounts::{ContainerMount, MountError, MountInput, MountSource, Propagation, mounts};
 pub use needs::{Change, Needs, TokenNeed};

@@ -2,6 +2,7 @@
 
 mod env_files;
 pub mod images;
+mod ownership;
 
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     cluster.reset(suite, node).await;
     images::run(suite, cluster, node).await;
     env_files::run(suite, cluster, node).await;
+    ownership::run(suite, cluster, node).await;
 }
 
 async fn token(cluster: &Cluster, node: &Node) -> Result<()> {

@@ -5,6 +5,7 @@ mod clean;
 mod container;
 mod hooks;
 mod kill;
+mod ownership;
 mod prepare;
 mod pull;
 mod resize;

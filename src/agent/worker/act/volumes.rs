@@ -15,6 +15,7 @@ use keelson_core::volumes::{Change, Needs, TokenNeed, VolumeOutcome, VolumePlan}
 use keelson_volumes::{Gather, Gathered, PodSetup};
 
 use super::Stop;
+use super::ownership::OwnershipProgress;
 use crate::node::Node;
 use crate::worker::Worker;
 
@@ -32,7 +33,8 @@ impl Worker {
         let plan = self.state.plan_volumes(Timestamp::now());
         let node = self.node.clone();
         let timing = self.recorder.begin(Timed::Volumes, None, Place::Volume);
-        match self.unless_urgent(carry_out(&node, &desired, &plan)).await {
+        let progress = OwnershipProgress::new(node.clone(), desired.pod.clone(), self.recorder.clone());
+        match self.unless_urgent(carry_out(&node, &desired, &plan, Arc::new(progress))).await {
             Some(outcomes) => {
                 let failed = outcomes.iter().any(|o| o.failure().is_some());
                 timing.end(if failed { Ending::Failed } else { Ending::Done });
@@ -96,11 +98,17 @@ async fn fetch(node: &Node, desired: &DesiredPod, refs: &ObjectRefs) -> Result<O
     Ok(found)
 }
 
-async fn carry_out(node: &Node, desired: &DesiredPod, plan: &VolumePlan) -> Vec<VolumeOutcome> {
+async fn carry_out(
+    node: &Node,
+    desired: &DesiredPod,
+    plan: &VolumePlan,
+    progress: Arc<OwnershipProgress>,
+) -> Vec<VolumeOutcome> {
     let setup = Arc::new(PodSetup {
         pod: desired.pod.clone(),
         dirs: node.dirs.pod(&desired.uid),
         node_allocatable: node.state.allocatable(),
+        progress,
     });
     if let Some(api) = &node.api {
         api.objects.acquire(&desired.uid, keys(desired, &object_refs(&desired.pod)));

@@ -51,6 +51,21 @@ fn the_sli_leaves_out_pulls_and_init_containers_and_counts_when_the_apiserver_sh
 }
 
 #[test]
+fn a_volume_that_is_being_given_to_its_group_shows_how_far_it_is() {
+    let mut t = seen(&desired(&["app"]));
+    t.begin(Step::Volumes, None, Place::Volume, at(3000));
+    t.note(Step::Volumes, None, Note::Owned { entries: 1200 });
+    t.note(Step::Volumes, None, Note::Owned { entries: 120_000 });
+    let report = t.report(None, at(40_000));
+    let row = stage(&report, "start").steps.iter().find(|s| s.step == "volumes").unwrap();
+    assert_eq!(
+        (row.result.as_str(), row.note.as_deref()),
+        ("running", Some("120000 files given to the fsGroup"))
+    );
+    assert_eq!(row.seconds, Some(37.0));
+}
+
+#[test]
 fn pods_that_say_nothing_about_the_node_are_not_counted() {
     let up = || status(vec![running("app", true)], true);
     let latency = |change: &dyn Fn(&mut Pod), first: PodStatus| {

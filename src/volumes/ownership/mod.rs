@@ -1,9 +1,13 @@
 //! Who owns what is in a volume. With an fsGroup everything belongs to that group, and new files inherit it.
 
+mod walk;
+
 use std::path::Path;
 
 use keelson_host::path_error::{At, PathError};
 use rustix::fs::{Gid, Mode, OFlags};
+
+pub(crate) use walk::{Interrupt, Walk, Walked, give_to_group};
 
 const SETGID: u32 = 0o2000;
 const KIND_MASK: u32 = 0o7777;
