@@ -47,6 +47,24 @@ pub fn keeps_tmpfs_from_swap() -> bool {
     opened.and_then(|fs| rustix::mount::fsconfig_set_flag(fs, "noswap")).is_ok()
 }
 
+/// Mounts huge pages of a size on a directory, unless something is mounted there already: that must be such pages then.
+pub fn ensure_hugetlbfs(path: &Path, page_bytes: u64) -> Result<(), PathError> {
+    if !mountinfo::is_mountpoint(path)? {
+        let data = CString::new(format!("pagesize={page_bytes}")).unwrap_or_default();
+        let mounted = rustix::mount::mount("nodev", path, "hugetlbfs", MountFlags::empty(), data.as_c_str());
+        return mounted.at("mount huge pages on", path);
+    }
+    // The block of a filesystem of huge pages is its page.
+    let found = rustix::fs::statvfs(path).at("inspect", path)?;
+    match found.f_bsize == page_bytes {
+        true => Ok(()),
+        false => {
+            let problem = format!("something else is mounted there, with pages of {} bytes", found.f_bsize);
+            Err(PathError::new("mount huge pages on", path, std::io::Error::other(problem)))
+        }
+    }
+}
+
 /// Unmounts what is mounted at a path. What is still in use is detached: it vanishes from the tree now, and for good
 /// when its last user is gone.
 pub fn unmount(path: &Path) -> Result<(), PathError> {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use keelson_core::resources::pod_cgroup;
 use keelson_core::volumes::{FsGroup, Needs, Payload, TokenNeed, VolumeInput, VolumePlace, payload};
 use keelson_host::dirs::PodDirs;
 use keelson_host::{PathError, mountinfo, mounting};
@@ -134,12 +133,6 @@ impl PodSetup {
     /// With the pod's change policy, for volumes that outlive it. What goes with the pod is always gone through.
     pub fn ownership(&self) -> Option<FsGroup> {
         FsGroup::of(&self.pod)
-    }
-
-    /// What volumes in memory may take at most: the pod's memory limit.
-    pub fn memory_limit(&self) -> Option<u64> {
-        // The processor's share is not asked for, so any period will do.
-        pod_cgroup(&self.pod, true, 100_000).memory_limit.and_then(|n| u64::try_from(n).ok())
     }
 }
 

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_host::dirs::RootDirs;
 use keelson_host::mountinfo;
-use keelson_require::require;
+use keelson_require::{Missing, require};
 use serde_json::{Value, json};
 
 use crate::testing::{self, Rig};
@@ -104,6 +104,58 @@ fn a_volume_in_memory_is_no_larger_than_all_pods_together_and_its_mode_is_the_po
     let kept = mode();
     rig.teardown();
     assert_eq!((size.f_blocks * size.f_frsize, made, kept), (3 << 20, 0o1777, 0o750));
+}
+
+/// Pages need not be there for a filesystem of them to be mounted.
+fn huge_pages() -> Result<(), Missing> {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let sized = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").is_dir();
+    match known.contains("hugetlbfs") && sized {
+        true => Ok(()),
+        false => Err(Missing::by_nature("huge pages of 2 MiB", "run on a kernel that has hugetlbfs")),
+    }
+}
+
+#[test]
+fn a_volume_of_huge_pages_has_pages_of_the_size_that_the_pod_requests() {
+    let temp = require!(testing::mountable());
+    require!(huge_pages());
+    let volumes = json!([
+        {"name": "only", "emptyDir": {"medium": "HugePages"}},
+        {"name": "sized", "emptyDir": {"medium": "HugePages-2Mi"}},
+    ]);
+    let requests = json!({"hugepages-2Mi": "4Mi", "memory": "1Mi"});
+    let spec = json!({
+        "containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}],
+        "securityContext": {"fsGroup": 2000},
+    });
+    let mut rig = Rig::new(temp.path(), volumes, spec);
+    prepare(&mut rig).expect("both");
+    prepare(&mut rig).expect("again");
+    let mounts = mountinfo::mounts_under(rig.dirs().path()).expect("mounts");
+    let found: Vec<_> = rig
+        .states
+        .paths()
+        .into_values()
+        .map(|path| {
+            let stat = fs::metadata(&path).expect("stat");
+            let pages = rustix::fs::statvfs(&path).expect("statvfs").f_bsize;
+            (pages, stat.gid(), stat.mode() & 0o7777)
+        })
+        .collect();
+    let kinds: Vec<&str> = mounts.iter().map(|m| m.fs_type.as_str()).collect();
+    assert_eq!(kinds, ["hugetlbfs"; 2], "one mount each");
+    // Somebody has mounted something else in the place of one.
+    let sized = PathBuf::from(&rig.states.paths()["sized"]);
+    fs::remove_file(rig.dirs().path().join("plugins/kubernetes.io~empty-dir/sized/ready")).expect("the mark");
+    rustix::mount::unmount(&sized, rustix::mount::UnmountFlags::empty()).expect("unmount");
+    rustix::mount::mount("tmpfs", &sized, "tmpfs", rustix::mount::MountFlags::empty(), c"").expect("mount");
+    let error = prepare(&mut rig).expect_err("another filesystem");
+    rig.teardown();
+    assert_eq!(found, [(2 << 20, 2000, 0o2777); 2]);
+    assert!(error.contains("\"sized\"") && error.contains("something else is mounted there"), "{error}");
+    assert!(mountinfo::mounts_under(rig.dirs().path()).expect("mounts").is_empty());
+    rig.dirs().remove().expect("and the directory can go");
 }
 
 #[test]
@@ -242,6 +294,8 @@ fn other_kinds_are_refused_by_name() {
         (json!({"name": "g"}), "no source"),
         (json!({"name": "g", "configMap": {"name": "c"}}), "configmap \"c\" not found"),
         (json!({"name": "g", "emptyDir": {"medium": "Tape"}}), "Tape"),
+        (json!({"name": "g", "emptyDir": {"medium": "HugePages"}}), "no container requests"),
+        (json!({"name": "g", "image": {}}), "image.reference is empty"),
         (json!({"name": "../g", "emptyDir": {}}), "DNS label"),
     ];
     for (volume, expected) in cases {

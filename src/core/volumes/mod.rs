@@ -2,6 +2,7 @@
 //! mounting happens elsewhere.
 
 mod fs_group;
+mod medium;
 mod mounts;
 mod needs;
 mod payload;
@@ -12,6 +13,7 @@ mod sources;
 mod tests;
 
 pub use fs_group::{ChangePolicy, FsGroup, Owned, OwnedKind, OwnershipChange, WalkReports};
+pub use medium::{Medium, medium};
 pub(crate) use mounts::recursive_read_only;
 pub use mounts::{ContainerMount, MountError, MountInput, MountSource, Propagation, mounts};
 pub use needs::{Change, Needs, TokenNeed};
