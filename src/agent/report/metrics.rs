@@ -20,6 +20,9 @@ pub struct Metrics {
     started_pods: LabelledCounter<0>,
     own_users: LabelledCounter<0>,
     own_users_failed: LabelledCounter<0>,
+    image_volumes: LabelledCounter<0>,
+    image_volumes_mounted: LabelledCounter<0>,
+    image_volumes_failed: LabelledCounter<0>,
     started_containers: LabelledCounter<1>,
     failed_containers: LabelledCounter<2>,
     failed_pods: LabelledCounter<0>,
@@ -57,6 +60,17 @@ impl Metrics {
         self.own_users.count([]);
         if !made {
             self.own_users_failed.count([]);
+        }
+    }
+
+    /// A container with so many mounts of images was asked for; `error` is what the runtime says if it was not made.
+    pub fn image_volumes(&self, mounts: usize, error: Option<&str>) {
+        // What a runtime says first of a mount of an image that failed.
+        let failed = error.is_some_and(|e| e.starts_with("ImageVolumeMountFailed"));
+        for _ in 0..mounts {
+            self.image_volumes.count([]);
+            let counted = if failed { &self.image_volumes_failed } else { &self.image_volumes_mounted };
+            counted.count([]);
         }
     }
 
@@ -129,6 +143,25 @@ impl Metrics {
         self.own_users.write(text, "kubelet_started_user_namespaced_pods_total", [], help);
         let help = "Sandboxes with users of their own that were not made";
         self.own_users_failed.write(text, "kubelet_started_user_namespaced_pods_errors_total", [], help);
+        for (counter, name, help) in [
+            (
+                &self.image_volumes,
+                "kubelet_image_volume_requested_total",
+                "Mounts of images that were asked for",
+            ),
+            (
+                &self.image_volumes_mounted,
+                "kubelet_image_volume_mounted_succeed_total",
+                "Mounts of images that were made",
+            ),
+            (
+                &self.image_volumes_failed,
+                "kubelet_image_volume_mounted_errors_total",
+                "Mounts of images that failed",
+            ),
+        ] {
+            counter.write(text, name, [], help);
+        }
         let help = "Sandboxes that could not be made";
         self.failed_pods.write(text, "kubelet_started_pods_errors_total", [], help);
         let help = "Containers that were started";

@@ -85,8 +85,11 @@ impl Worker {
             Err(failure) => return Some(Err(failure)),
         };
         let timing = self.recorder.begin(Step::Created, Some(name), Place::Runtime);
+        let images = prepared.mounts.iter().filter(|m| m.image.is_some()).count();
         let created = self.node.runtime.create_container(&sandbox.id, prepared, &config).await;
         timing.ended(&created);
+        let error = created.as_ref().err().map(|e| e.message.as_str());
+        self.node.reports.metrics.image_volumes(images, error);
         let id = match created {
             Ok(id) => id,
             Err(e) => {
