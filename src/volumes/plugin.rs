@@ -93,6 +93,9 @@ pub struct Prepare {
     pub gathered: Gathered,
 }
 
+/// How often is said how far a walk through a volume has come.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+
 /// Hears how far work on a volume has come that can take long. Called on the thread that does the work.
 pub trait Progress: Send + Sync {
     /// So many entries of the volume at `path` were given to the pod's fsGroup since the work began.
@@ -158,7 +161,8 @@ impl Prepare {
     ) -> Result<(), VolumeError> {
         let began = Instant::now();
         let progress = |entries| self.pod.progress.owned(path, entries, began.elapsed());
-        let walk = Walk { group, read_only: false, interrupt, progress: &progress };
+        let walk =
+            Walk { group, read_only: false, interrupt, progress: &progress, report_every: REPORT_EVERY };
         match give_to_group(path, &walk).map_err(self.path_error())? {
             Walked::All { .. } | Walked::Skipped => Ok(()),
             Walked::Interrupted => Err(VolumeError::Aborted {

@@ -20,9 +20,6 @@ use rustix::io::Errno;
 /// Directories deeper than this are left as they are, which the log says: each level costs a descriptor and a buffer.
 const MAX_DEPTH: usize = 256;
 
-/// How often is said how far the walk has come.
-const REPORT_EVERY: Duration = Duration::from_millis(500);
-
 /// Breaks a walk off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
@@ -64,8 +61,9 @@ pub(crate) struct Walk<'a> {
     /// The pod may not write into the volume.
     pub read_only: bool,
     pub interrupt: &'a Interrupt,
-    /// Hears now and then how many entries were gone through.
+    /// Hears how many entries were gone through: so often, and at the end of a walk that took so long.
     pub progress: &'a dyn Fn(u64),
+    pub report_every: Duration,
 }
 
 /// Goes through the volume at a path that is the agent's own. What cannot be changed is counted and passed over: a filesystem
@@ -76,7 +74,7 @@ pub(crate) fn give_to_group(path: &Path, walk: &Walk<'_>) -> Result<Walked, Path
     if !walk.group.needs_walk(owned(&found), walk.read_only) {
         return Ok(Walked::Skipped);
     }
-    let mut steps = Steps { walk, entries: 0, failed: 0, reported: Instant::now() };
+    let mut steps = Steps { walk, entries: 0, failed: 0, reported: Instant::now(), told: false };
     let mut levels = vec![Dir::new(top).at("list", path)?];
     while let Some(here) = levels.last_mut() {
         if walk.interrupt.is_set() {
@@ -111,7 +109,9 @@ pub(crate) fn give_to_group(path: &Path, walk: &Walk<'_>) -> Result<Walked, Path
             false => steps.note(Err(Errno::TOOBIG)),
         }
     }
-    (walk.progress)(steps.entries);
+    if steps.told {
+        (walk.progress)(steps.entries);
+    }
     if steps.failed > 0 {
         tracing::warn!(path = %path.display(), failed = steps.failed, "not all of a volume was given to its fsGroup");
     }
@@ -123,6 +123,7 @@ struct Steps<'a> {
     entries: u64,
     failed: u64,
     reported: Instant,
+    told: bool,
 }
 
 impl Steps<'_> {
@@ -179,8 +180,8 @@ impl Steps<'_> {
 
     fn count(&mut self) {
         self.entries += 1;
-        if self.reported.elapsed() >= REPORT_EVERY {
-            self.reported = Instant::now();
+        if self.reported.elapsed() >= self.walk.report_every {
+            (self.reported, self.told) = (Instant::now(), true);
             (self.walk.progress)(self.entries);
         }
     }
