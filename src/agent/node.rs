@@ -13,7 +13,7 @@ pub mod state;
 
 use std::sync::Arc;
 
-use keelson_apiserver::{Api, ObjectCache, RuntimeClassCache, ServiceCache, TokenCache};
+use keelson_apiserver::{Api, ObjectCache, RuntimeClassCache, ServiceCache, TokenCache, TrustBundleCache};
 use keelson_core::config::Settings;
 use keelson_core::dns::DnsConfig;
 use keelson_cri::Runtime;
@@ -59,6 +59,7 @@ pub struct ApiParts {
     pub tokens: TokenCache,
     pub services: ServiceCache,
     pub runtime_classes: RuntimeClassCache,
+    pub trust_bundles: TrustBundleCache,
 }
 
 impl Node {

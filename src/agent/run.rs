@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keelson_apiserver::{
     Api, ApiError, ClientOptions, EventRecorder, LeaseKeeper, LeaseSettings, ObjectCache, RuntimeClassCache,
-    ServiceCache, TokenCache,
+    ServiceCache, TokenCache, TrustBundleCache,
 };
 use keelson_core::config::{CgroupDriver, Enforcement, Settings};
 use keelson_core::node::{Amounts, Capacity, Reserved, allocatable};
@@ -206,6 +206,7 @@ async fn connect(kubeconfig: PathBuf, settings: &Settings) -> Result<ApiParts, A
         tokens: TokenCache::new(api.clone()),
         services: ServiceCache::start(api.clone()),
         runtime_classes: RuntimeClassCache::new(api.clone()),
+        trust_bundles: TrustBundleCache::new(api.clone()),
         api,
     })
 }

@@ -29,6 +29,7 @@ mod runtime_classes;
 mod services;
 mod status;
 mod tokens;
+mod trust_bundles;
 mod watch;
 
 #[cfg(test)]
@@ -45,4 +46,5 @@ pub use reviews::User;
 pub use runtime_classes::RuntimeClassCache;
 pub use services::ServiceCache;
 pub use tokens::{Token, TokenCache, TokenSpec};
+pub use trust_bundles::{TrustBundleCache, TrustBundleNews};
 pub use watch::{Followed, Scope, Update};

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use keelson_core::volumes::{FsGroup, Needs, Payload, TokenNeed, VolumeInput, VolumePlace, payload};
+use keelson_core::volumes::{
+    FsGroup, Needs, Payload, TokenNeed, TrustBundle, VolumeInput, VolumePlace, payload,
+};
 use keelson_host::dirs::PodDirs;
 use keelson_host::{PathError, mountinfo, mounting};
 
@@ -123,6 +125,7 @@ pub struct Gathered {
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: BTreeMap<String, Arc<Secret>>,
     pub tokens: BTreeMap<TokenNeed, String>,
+    pub trust_bundles: Arc<Vec<TrustBundle>>,
     /// When the first of the tokens is to be renewed.
     pub renew_at: Option<Timestamp>,
 }
@@ -147,6 +150,7 @@ impl Prepare {
             config_maps: &self.gathered.config_maps,
             secrets: &self.gathered.secrets,
             tokens: &self.gathered.tokens,
+            trust_bundles: &self.gathered.trust_bundles,
             node_allocatable: &self.pod.node_allocatable,
         };
         Ok(payload(&self.volume, &input)?.unwrap_or_default())

@@ -183,6 +183,9 @@ impl ControlPlane {
             .arg("--service-account-issuer=https://kubernetes.default.svc")
             .arg(format!("--service-cluster-ip-range={SERVICE_CIDR}"))
             .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"])
+            // Off by default, as in a kubelet; nodes show them where they are served.
+            .args(["--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true"])
+            .args(["--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true"])
             .args(["--allow-privileged=true", "--profiling=false"]);
         self.apiserver = Some(Daemon::spawn("kube-apiserver", command, &at("apiserver.log"))?);
         Ok(())

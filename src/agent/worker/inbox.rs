@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use keelson_apiserver::ObjectKey;
+use keelson_apiserver::{ObjectKey, TrustBundleCache, TrustBundleNews};
 use keelson_core::pod::Order;
 use tokio::sync::{Notify, broadcast, watch};
 
@@ -20,6 +20,9 @@ pub(super) struct Inbox {
     objects: Option<broadcast::Receiver<ObjectKey>>,
     /// What this pod refers to.
     refs: BTreeSet<ObjectKey>,
+    /// Of a pod that shows trust bundles of the cluster.
+    trust_bundles: Option<TrustBundleNews>,
+    all_trust_bundles: Option<TrustBundleCache>,
 }
 
 /// What ended a wait.
@@ -29,6 +32,7 @@ pub(super) enum Wake {
     Probes,
     /// Something that the pod refers to has changed. `None`: some changes were missed, and ours may be among them.
     Object(Option<ObjectKey>),
+    TrustBundles,
     Time,
     /// Nobody gives orders any more: the agent is stopping.
     Closed,
@@ -37,7 +41,15 @@ pub(super) enum Wake {
 impl Inbox {
     pub fn new(orders: watch::Receiver<Order>, runtime: Arc<Notify>, api: Option<&ApiParts>) -> Self {
         let objects = api.map(|a| a.objects.changed());
-        Self { orders, runtime, probes: Arc::default(), objects, refs: BTreeSet::new() }
+        Self {
+            orders,
+            runtime,
+            probes: Arc::default(),
+            objects,
+            refs: BTreeSet::new(),
+            trust_bundles: None,
+            all_trust_bundles: api.map(|a| a.trust_bundles.clone()),
+        }
     }
 
     /// Rung by the prober when a verdict changes.
@@ -54,9 +66,11 @@ impl Inbox {
         self.orders.clone()
     }
 
-    /// From now on, changes of these objects wake the worker.
-    pub fn follow(&mut self, refs: BTreeSet<ObjectKey>) {
+    /// From now on, changes of these objects wake the worker, and those of trust bundles if it shows any.
+    pub fn follow(&mut self, refs: BTreeSet<ObjectKey>, trust_bundles: bool) {
         self.refs = refs;
+        // What was reported until now is what the volumes are made of next.
+        self.trust_bundles = self.all_trust_bundles.as_ref().filter(|_| trust_bundles).map(|all| all.news());
     }
 
     /// Listens while an action goes on. The runtime's bell rings again afterwards: what was learned meanwhile is not kept.
@@ -72,6 +86,7 @@ impl Inbox {
             () = self.runtime.notified() => Wake::Runtime,
             () = self.probes.notified() => Wake::Probes,
             object = changed(&mut self.objects, &self.refs) => Wake::Object(object),
+            () = news(&mut self.trust_bundles) => Wake::TrustBundles,
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Wake::Time,
         }
     }
@@ -106,6 +121,13 @@ impl Drop for Listening<'_> {
         if self.rung {
             self.inbox.runtime.notify_one();
         }
+    }
+}
+
+async fn news(trust_bundles: &mut Option<TrustBundleNews>) {
+    match trust_bundles {
+        Some(news) => news.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -24,6 +24,7 @@ use keelson_core::plan::{Plan, advance, plan};
 use keelson_core::pod::{CleanUp, Order, PodState, Waiting};
 use keelson_core::qos::{QosClass, qos_of};
 use keelson_core::timeline::{Beginning, PodTimeline};
+use keelson_core::volumes::Change;
 use keelson_cri::{PodHint, observe_pod};
 use tokio::sync::{Notify, watch};
 
@@ -229,6 +230,7 @@ impl Worker {
             Wake::Order | Wake::Probes | Wake::Time => {}
             Wake::Runtime => self.stale = true,
             Wake::Object(key) => self.state.object_changed(act::change(key.as_ref())),
+            Wake::TrustBundles => self.state.object_changed(Change::TrustBundles),
             Wake::Closed => return false,
         }
         true

@@ -6,6 +6,7 @@ mod nodes;
 mod objects;
 mod pods;
 mod recording;
+mod trust_bundles;
 mod writing;
 
 use std::time::Duration;

@@ -11,6 +11,7 @@ mod plan;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod trust_bundle;
 
 pub use fs_group::{ChangePolicy, FsGroup, Owned, OwnedKind, OwnershipChange, WalkReports};
 pub use medium::{Medium, medium};
@@ -23,3 +24,4 @@ pub use payload::{
 pub use place::{ImagePart, VolumeImage, VolumePlace, check_mounts_images};
 pub use plan::{PodVolumes, VolumeOutcome, VolumePlan, VolumesState};
 pub use sources::sources;
+pub use trust_bundle::{TrustBundle, TrustBundleProblem};

@@ -13,6 +13,8 @@ pub struct Needs {
     pub config_maps: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
     pub tokens: BTreeSet<TokenNeed>,
+    /// Trust bundles of the cluster. Which ones is seen when all are there: a label brings in one more.
+    pub trust_bundles: bool,
     /// The volume shows fields of the pod, whose labels and annotations change while it runs.
     pub pod_fields: bool,
 }
@@ -33,6 +35,7 @@ pub enum Change<'a> {
     ConfigMap(&'a str),
     Secret(&'a str),
     PodFields,
+    TrustBundles,
     /// Changes were missed: any object may be among them.
     AnyObject,
 }
@@ -57,6 +60,7 @@ impl Needs {
             Change::ConfigMap(name) => self.config_maps.contains(name),
             Change::Secret(name) => self.secrets.contains(name),
             Change::PodFields => self.pod_fields,
+            Change::TrustBundles => self.trust_bundles,
             Change::AnyObject => !self.config_maps.is_empty() || !self.secrets.is_empty(),
         }
     }
@@ -77,6 +81,7 @@ impl Needs {
         self.config_maps.extend(source.config_map.iter().map(|s| s.name.clone()));
         self.secrets.extend(source.secret.iter().map(|s| s.name.clone()));
         self.tokens.extend(source.service_account_token.iter().map(TokenNeed::of));
+        self.trust_bundles |= source.cluster_trust_bundle.is_some();
         self.pod_fields |= source.downward_api.is_some();
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::needs::TokenNeed;
+use super::trust_bundle::{TrustBundle, TrustBundleProblem, trust_anchors};
 use crate::downward::{DownwardError, file_field, resource_field};
 
 /// The most that a volume of files may take, counted in whole blocks and with its directories. An object has at most
@@ -46,6 +47,8 @@ pub struct VolumeInput<'a> {
     pub secrets: &'a BTreeMap<String, Arc<Secret>>,
     /// Service account tokens.
     pub tokens: &'a BTreeMap<TokenNeed, String>,
+    /// All of the cluster.
+    pub trust_bundles: &'a [TrustBundle],
     pub node_allocatable: &'a BTreeMap<String, Quantity>,
 }
 
@@ -78,8 +81,12 @@ pub enum VolumeProblem {
         "its files take more than {MAX_PAYLOAD_BYTES} bytes, which is the most that is written into one volume; spread them over several"
     )]
     TooLarge,
-    #[error("{0} sources are not supported by this agent")]
-    Unsupported(&'static str),
+    #[error(transparent)]
+    TrustBundle(#[from] TrustBundleProblem),
+    #[error(
+        "podCertificate sources are not supported by this agent; they belong to the feature gate PodCertificateRequest, which is off by default in Kubernetes 1.36"
+    )]
+    PodCertificate,
 }
 
 const DEFAULT_MODE: i32 = 0o644;
@@ -254,16 +261,18 @@ fn projection<'a>(
         let (mode, uid) = token_access(input.pod, mode);
         return files.insert(&s.path, PayloadFile { data: Cow::Borrowed(token.as_bytes()), mode, uid });
     }
-    if source.cluster_trust_bundle.is_some() {
-        return Err(VolumeProblem::Unsupported("clusterTrustBundle"));
+    if let Some(s) = &source.cluster_trust_bundle {
+        let data = Cow::Owned(trust_anchors(s, input.trust_bundles)?);
+        let (mode, uid) = token_access(input.pod, mode);
+        return files.insert(&s.path, PayloadFile { data, mode, uid });
     }
     if source.pod_certificate.is_some() {
-        return Err(VolumeProblem::Unsupported("podCertificate"));
+        return Err(VolumeProblem::PodCertificate);
     }
     Ok(())
 }
 
-/// A token is narrowed to its readers where they are known: the group of the volume, which is given the right to read it
+/// A token, or what a projection makes readable as one, is narrowed to its readers where they are known: the group of the volume, which is given the right to read it
 /// where the files are written, and the one user that every container runs as.
 fn token_access(pod: &Pod, mode: u32) -> (u32, Option<i64>) {
     let Some(spec) = &pod.spec else { return (mode, None) };

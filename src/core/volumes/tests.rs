@@ -14,6 +14,8 @@ fn pod(spec: Value) -> Pod {
     serde_json::from_value(base).unwrap()
 }
 
+const ROOT: &str = "-----BEGIN CERTIFICATE-----\ncm9vdA==\n-----END CERTIFICATE-----\n";
+
 fn vault_token() -> TokenNeed {
     TokenNeed { audience: "vault".into(), expiration_seconds: 600 }
 }
@@ -31,6 +33,7 @@ fn files(spec: Value, volume: Value) -> Result<String, String> {
         config_maps: &[("cm".to_owned(), Arc::new(config_map))].into(),
         secrets: &[("sec".to_owned(), Arc::new(secret))].into(),
         tokens: &[(vault_token(), "tok".to_owned())].into(),
+        trust_bundles: &[TrustBundle { name: "roots".into(), pem: ROOT.into(), ..Default::default() }],
         node_allocatable: &BTreeMap::new(),
     };
     let payload = payload(&serde_json::from_value(named).unwrap(), &input).map_err(|e| e.to_string())?;
@@ -105,8 +108,30 @@ fn volumes_hold_what_their_sources_say() {
         ),
         (
             "a trust bundle",
-            json!({"projected": {"sources": [{"clusterTrustBundle": {"path": "t"}}]}}),
-            err("clusterTrustBundle sources are not supported by this agent"),
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "roots", "path": "t"}}]}}),
+            Ok(format!("t:644:{ROOT}")),
+        ),
+        (
+            "no trust bundle",
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "nope", "path": "t"}}]}}),
+            err("clustertrustbundle \"nope\" not found"),
+        ),
+        (
+            "a trust bundle that may be missing",
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "nope", "path": "t", "optional": true}}]}}),
+            Ok("t:644:".into()),
+        ),
+        (
+            "a trust bundle outside of its volume",
+            json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "roots", "path": "../t"}}]}}),
+            err("path \"../t\" must be relative, inside the volume, and must not begin with '..'"),
+        ),
+        (
+            "a certificate of the pod's own",
+            json!({"projected": {"sources": [{"podCertificate": {"signerName": "s", "keyType": "ED25519", "keyPath": "k"}}]}}),
+            err(
+                "podCertificate sources are not supported by this agent; they belong to the feature gate PodCertificateRequest, which is off by default in Kubernetes 1.36",
+            ),
         ),
         (
             "an address as a file",
@@ -194,7 +219,14 @@ fn needs(volume: Value) -> Needs {
 #[test]
 fn a_volume_needs_what_it_shows_and_follows_it() {
     let labels = json!({"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]});
-    let everything = [Change::ConfigMap("a"), Change::Secret("a"), Change::PodFields, Change::AnyObject];
+    let everything = [
+        Change::ConfigMap("a"),
+        Change::Secret("a"),
+        Change::PodFields,
+        Change::TrustBundles,
+        Change::AnyObject,
+    ];
+    let bundle = json!({"clusterTrustBundle": {"name": "a", "path": "ca"}});
     for (what, volume, follows) in [
         ("a directory", json!({"emptyDir": {}}), vec![]),
         ("a ConfigMap", json!({"configMap": {"name": "a"}}), vec![Change::ConfigMap("a"), Change::AnyObject]),
@@ -206,9 +238,10 @@ fn a_volume_needs_what_it_shows_and_follows_it() {
         ),
         ("no name", json!({"secret": {}}), vec![]),
         ("fields of the pod", json!({"downwardAPI": labels}), vec![Change::PodFields]),
+        ("a trust bundle", json!({"projected": {"sources": [bundle]}}), vec![Change::TrustBundles]),
         (
             "all of it",
-            json!({"projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "a"}}, {"downwardAPI": labels}]}}),
+            json!({"projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "a"}}, {"downwardAPI": labels}, bundle]}}),
             everything.to_vec(),
         ),
     ] {
@@ -229,6 +262,7 @@ fn what_a_volume_holds_is_bounded() {
         config_maps: &[("cm".to_owned(), Arc::new(config_map))].into(),
         secrets: &BTreeMap::new(),
         tokens: &BTreeMap::new(),
+        trust_bundles: &[],
         node_allocatable: &BTreeMap::new(),
     };
     let many = |count: usize, key: &str, depth: usize| -> Vec<Value> {

@@ -3,6 +3,7 @@
 mod env_files;
 pub mod images;
 mod ownership;
+mod trust_bundles;
 
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub async fn run(suite: &mut Suite, cluster: &Cluster, node: &mut Node) {
     images::run(suite, cluster, node).await;
     env_files::run(suite, cluster, node).await;
     ownership::run(suite, cluster, node).await;
+    trust_bundles::run(suite, cluster, node).await;
 }
 
 async fn token(cluster: &Cluster, node: &Node) -> Result<()> {

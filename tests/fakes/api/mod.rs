@@ -76,6 +76,8 @@ pub(crate) struct Control {
     pub(crate) bookmarks: u64,
     pub(crate) bookmarks_sent: usize,
     pub(crate) old_tokens: bool,
+    /// What is said to be served, by the path of a group's version.
+    pub(crate) served: Vec<(String, String)>,
 }
 
 impl State {
@@ -114,6 +116,11 @@ impl FakeApi {
             server.abort();
             let _ = server.await;
         }
+    }
+
+    /// Has the discovery of a path such as /apis/apps/v1 name a resource. Without that there is nothing at such a path.
+    pub fn serve(&self, path: &str, resource: &str) {
+        self.state.control.lock().unwrap().served.push((path.to_owned(), resource.to_owned()));
     }
 
     /// Listens again, on the same port.

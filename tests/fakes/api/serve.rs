@@ -42,6 +42,9 @@ pub(crate) async fn accept(listener: TcpListener, state: Arc<State>) {
 
 async fn handle(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, std::io::Error> {
     let query = request.uri().query().unwrap_or_default().to_owned();
+    if let Some(resources) = discovery(&state, request.uri().path()) {
+        return Ok(resources);
+    }
     let Some(route) = Route::of(request.method(), request.uri().path(), &query) else {
         return Ok(failure(404, "NotFound", "no such path"));
     };
@@ -79,6 +82,18 @@ async fn handle(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
     };
     state.tick();
     answer
+}
+
+/// What a version of a group has, if anything.
+fn discovery(state: &State, path: &str) -> Option<Response<Body>> {
+    let control = state.control.lock().unwrap();
+    let names = control.served.iter().filter(|(at, _)| at == path).map(|(_, resource)| resource);
+    let resources: Vec<Value> = names
+        .map(|name| json!({"name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": []}))
+        .collect();
+    let list =
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "g/v", "resources": resources});
+    (!resources.is_empty()).then(|| answer(200, list))
 }
 
 fn act(state: &State, route: &Route, body: Value, query: &str, strategic: bool) -> Response<Body> {

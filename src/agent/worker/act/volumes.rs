@@ -29,7 +29,8 @@ pub(super) struct Objects {
 impl Worker {
     pub(super) async fn mount_volumes(&mut self) -> Result<(), Stop> {
         let Some(desired) = self.state.desired.clone() else { return Ok(()) };
-        self.inbox.follow(keys(&desired, &object_refs(&desired.pod)));
+        let bundles = desired.volumes().iter().any(|volume| Needs::of(volume).trust_bundles);
+        self.inbox.follow(keys(&desired, &object_refs(&desired.pod)), bundles);
         let plan = self.state.plan_volumes(Timestamp::now());
         let node = self.node.clone();
         let timing = self.recorder.begin(Timed::Volumes, None, Place::Volume);
@@ -133,6 +134,14 @@ impl Gather for Source<'_> {
                 secrets: objects.secrets,
                 ..Gathered::default()
             };
+            if needs.trust_bundles {
+                let Some(api) = &self.node.api else {
+                    return Err(format!(
+                        "volume {volume:?} asks for cluster trust bundles, and this node has no apiserver to get them from"
+                    ));
+                };
+                gathered.trust_bundles = api.trust_bundles.get().await.map_err(|e| named(e.to_string()))?;
+            }
             for need in needs.tokens {
                 let Some(api) = &self.node.api else {
                     return Err(format!(
