@@ -10,6 +10,7 @@
 
 mod call;
 mod certificate;
+mod claims;
 mod client;
 mod connection;
 mod error;

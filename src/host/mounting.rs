@@ -1,6 +1,7 @@
 //! Mounting and unmounting, so that doing it twice is doing it once.
 
 use std::ffi::CString;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -63,6 +64,69 @@ pub fn ensure_hugetlbfs(path: &Path, page_bytes: u64) -> Result<(), PathError> {
             Err(PathError::new("mount huge pages on", path, std::io::Error::other(problem)))
         }
     }
+}
+
+/// How a directory is shown at another place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindOptions {
+    pub read_only: bool,
+    /// What is not allowed in it: programs, devices, rights of a program's owner. And whether reading is noted.
+    flags: MountFlags,
+}
+
+impl BindOptions {
+    /// As mount takes them. The error is the first that is none.
+    pub fn parse(options: &[String]) -> Result<Self, String> {
+        let mut parsed = Self { read_only: false, flags: MountFlags::empty() };
+        for option in options.iter().flat_map(|option| option.split(',')) {
+            parsed.flags |= match option {
+                "" | "bind" | "defaults" | "rw" => MountFlags::empty(),
+                "ro" => {
+                    parsed.read_only = true;
+                    MountFlags::empty()
+                }
+                "noexec" => MountFlags::NOEXEC,
+                "nodev" => MountFlags::NODEV,
+                "nosuid" => MountFlags::NOSUID,
+                "noatime" => MountFlags::NOATIME,
+                "nodiratime" => MountFlags::NODIRATIME,
+                "relatime" => MountFlags::RELATIME,
+                other => return Err(other.to_owned()),
+            };
+        }
+        Ok(parsed)
+    }
+}
+
+/// Shows a directory at another place as well, unless it is shown there already; another one that is shown there goes. True where
+/// it was not.
+pub fn ensure_bind(source: &Path, target: &Path, options: BindOptions) -> Result<bool, PathError> {
+    let same = || -> Result<bool, PathError> {
+        let [a, b] = [
+            std::fs::metadata(source).at("look at", source)?,
+            std::fs::metadata(target).at("look at", target)?,
+        ];
+        Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    if mountinfo::is_mountpoint(target)? {
+        if same()? {
+            return Ok(false);
+        }
+        unmount(target)?;
+    }
+    rustix::mount::mount_bind(source, target).at("bind a directory to", target)?;
+    let mut flags = options.flags;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    if flags.is_empty() {
+        return Ok(true);
+    }
+    let limited = rustix::mount::mount_remount(target, MountFlags::BIND | flags, c"")
+        .at("limit what may be done in", target);
+    // Not without its limits.
+    if limited.is_err() {
+        let _ = unmount(target);
+    }
+    limited.map(|()| true)
 }
 
 /// Unmounts what is mounted at a path. What is still in use is detached: it vanishes from the tree now, and for good

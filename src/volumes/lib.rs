@@ -8,12 +8,14 @@
 //! an earlier agent or a kubelet left is found on disk, not in a file of ours.
 
 mod atomic;
+mod claim;
 mod config_map;
 mod downward_api;
 mod empty_dir;
 mod error;
 mod host_path;
 mod image;
+mod local;
 mod manager;
 mod ownership;
 mod plugin;

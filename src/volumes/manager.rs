@@ -8,12 +8,14 @@ use k8s_openapi::api::core::v1::Volume;
 use keelson_core::volumes::{Needs, VolumeOutcome, VolumePlan, sources};
 use keelson_host::dirs::PodDirs;
 
+use crate::claim::ClaimVolume;
 use crate::config_map::ConfigMapVolume;
 use crate::downward_api::DownwardApiVolume;
 use crate::empty_dir::EmptyDir;
 use crate::error::VolumeError;
 use crate::host_path::HostPath;
 use crate::image::ImageVolume;
+use crate::local::LocalVolume;
 use crate::plugin::{Gathered, PodSetup, Prepare, Prepared, VolumePlugin};
 use crate::projected::ProjectedVolume;
 use crate::secret::SecretVolume;
@@ -38,9 +40,13 @@ impl Default for VolumeManager {
 impl VolumeManager {
     /// With every kind that there is. The first that claims a volume has it.
     pub fn new() -> Self {
+        let (host_path, local) = (Arc::new(HostPath::default()), Arc::new(LocalVolume));
+        let claim = ClaimVolume { host_path: host_path.clone(), local: local.clone() };
         let plugins: Vec<Arc<dyn VolumePlugin>> = vec![
             Arc::new(EmptyDir),
-            Arc::new(HostPath::default()),
+            host_path,
+            Arc::new(claim),
+            local,
             Arc::new(ConfigMapVolume),
             Arc::new(SecretVolume),
             Arc::new(DownwardApiVolume),

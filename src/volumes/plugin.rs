@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelson_core::volumes::{
-    FsGroup, Needs, Payload, TokenNeed, TrustBundle, VolumeInput, VolumePlace, payload,
+    ClaimedVolume, FsGroup, Needs, Payload, TokenNeed, TrustBundle, VolumeInput, VolumePlace, payload,
 };
 use keelson_host::dirs::PodDirs;
 use keelson_host::{PathError, mountinfo, mounting};
@@ -126,6 +126,8 @@ pub struct Gathered {
     pub secrets: BTreeMap<String, Arc<Secret>>,
     pub tokens: BTreeMap<TokenNeed, String>,
     pub trust_bundles: Arc<Vec<TrustBundle>>,
+    /// What its claim is bound to.
+    pub claimed: Option<Arc<ClaimedVolume>>,
     /// When the first of the tokens is to be renewed.
     pub renew_at: Option<Timestamp>,
 }

@@ -290,7 +290,7 @@ fn other_kinds_are_refused_by_name() {
     let cases = [
         (json!({"name": "g", "gitRepo": {"repository": "r"}}), "gitRepo"),
         (json!({"name": "g", "nfs": {"server": "s", "path": "/"}}), "nfs"),
-        (json!({"name": "g", "persistentVolumeClaim": {"claimName": "c"}}), "persistentVolumeClaim"),
+        (json!({"name": "g", "csi": {"driver": "d"}}), "csi"),
         (json!({"name": "g"}), "no source"),
         (json!({"name": "g", "configMap": {"name": "c"}}), "configmap \"c\" not found"),
         (json!({"name": "g", "emptyDir": {"medium": "Tape"}}), "Tape"),

@@ -1,6 +1,7 @@
 //! End to end, on real parts: what a node must do, shown on a real runtime and a real control plane.
 
 mod api;
+mod claims;
 mod deployment;
 mod faults;
 mod features;
@@ -67,6 +68,12 @@ const SUITES: &[Definition] = &[
         needs: CLUSTER,
         wants: &[Part::Kubelet],
         body: |s| Box::pin(resize::body(s)),
+    },
+    Definition {
+        name: "claims",
+        needs: CLUSTER,
+        wants: &[Part::Kubelet],
+        body: |s| Box::pin(claims::body(s)),
     },
     Definition { name: "make_run", needs: &[], wants: &[], body: |s| Box::pin(make_run::body(s)) },
     Definition { name: "faults", needs: &[], wants: &[], body: |s| Box::pin(faults::body(s)) },

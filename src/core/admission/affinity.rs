@@ -1,6 +1,8 @@
 //! nodeSelector and required node affinity.
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
 use super::NodeView;
 
@@ -10,18 +12,27 @@ pub(super) fn matches(spec: &PodSpec, node: &NodeView) -> bool {
         spec.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
     let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
-    selected && required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, node)))
+    selected && required.is_none_or(|r| selector_matches(r, &node.name, &node.labels))
+}
+
+/// Any one of the terms.
+pub(crate) fn selector_matches(
+    selector: &NodeSelector,
+    node: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    selector.node_selector_terms.iter().any(|term| term_matches(term, node, labels))
 }
 
 /// All requirements of a term. A term without any matches nothing.
-fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
+fn term_matches(term: &NodeSelectorTerm, node: &str, labels: &BTreeMap<String, String>) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    let field = |key: &str| (key == "metadata.name").then_some(node.name.as_str());
-    expressions.iter().all(|r| requirement_matches(r, node.labels.get(&r.key).map(String::as_str)))
+    let field = |key: &str| (key == "metadata.name").then_some(node);
+    expressions.iter().all(|r| requirement_matches(r, labels.get(&r.key).map(String::as_str)))
         && fields.iter().all(|r| requirement_matches(r, field(&r.key)))
 }
 

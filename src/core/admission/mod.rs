@@ -8,6 +8,7 @@ mod sysctls;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use affinity::selector_matches as node_selector_matches;
 pub use declared::DECLARED_FEATURES;
 pub use sysctls::normalized as sysctl_name;
 

@@ -1,6 +1,7 @@
 //! What a pod's volumes need and hold, which of them need attention, and where its containers see them. Writing and
 //! mounting happens elsewhere.
 
+mod claim;
 mod fs_group;
 mod medium;
 mod mounts;
@@ -13,6 +14,7 @@ mod sources;
 mod tests;
 mod trust_bundle;
 
+pub use claim::{Backing, ClaimRef, ClaimedVolume, claimed_volume};
 pub use fs_group::{ChangePolicy, FsGroup, Owned, OwnedKind, OwnershipChange, WalkReports};
 pub use medium::{Medium, medium};
 pub(crate) use mounts::recursive_read_only;

@@ -15,6 +15,8 @@ pub struct Needs {
     pub tokens: BTreeSet<TokenNeed>,
     /// Trust bundles of the cluster. Which ones is seen when all are there: a label brings in one more.
     pub trust_bundles: bool,
+    /// It names a claim, and so a persistent volume.
+    pub claim: bool,
     /// The volume shows fields of the pod, whose labels and annotations change while it runs.
     pub pod_fields: bool,
 }
@@ -41,11 +43,12 @@ pub enum Change<'a> {
 }
 
 impl Needs {
-    /// What a volume of the kinds that are made of files needs. Other kinds need nothing.
+    /// What a volume of the kinds that are made of files, or that names a claim, needs. Other kinds need nothing.
     pub fn of(volume: &Volume) -> Self {
         let mut needs = Self::default();
         needs.config_map(volume.config_map.as_ref());
         needs.secret(volume.secret.as_ref());
+        needs.claim = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
         needs.pod_fields |= volume.downward_api.is_some();
         needs.projected(volume.projected.as_ref());
         // A reference without a name refers to nothing.

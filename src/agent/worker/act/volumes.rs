@@ -11,7 +11,9 @@ use keelson_core::desired::DesiredPod;
 use keelson_core::env::{ObjectRefs, object_refs};
 use keelson_core::pod::{ActionOutcome, Step};
 use keelson_core::timeline::{Ending, Place, Step as Timed};
-use keelson_core::volumes::{Change, Needs, TokenNeed, VolumeOutcome, VolumePlan};
+use keelson_core::volumes::{
+    Change, ClaimRef, ClaimedVolume, Needs, TokenNeed, VolumeOutcome, VolumePlan, claimed_volume,
+};
 use keelson_volumes::{Gather, Gathered, PodSetup};
 
 use super::Stop;
@@ -142,6 +144,9 @@ impl Gather for Source<'_> {
                 };
                 gathered.trust_bundles = api.trust_bundles.get().await.map_err(|e| named(e.to_string()))?;
             }
+            if needs.claim {
+                gathered.claimed = Some(Arc::new(self.claimed(volume).await.map_err(named)?));
+            }
             for need in needs.tokens {
                 let Some(api) = &self.node.api else {
                     return Err(format!(
@@ -160,6 +165,27 @@ impl Gather for Source<'_> {
 }
 
 impl Source<'_> {
+    /// What a volume's claim is bound to, if the pod may have it here.
+    async fn claimed(&self, volume: &str) -> Result<ClaimedVolume, String> {
+        let Some(api) = &self.node.api else {
+            return Err(
+                "it names a claim, and this node has no apiserver to ask what is behind it".to_owned()
+            );
+        };
+        let pod = &self.desired.pod;
+        let used_as = self.desired.volumes().iter().find(|v| v.name == volume);
+        let Some((used_as, named)) = used_as.and_then(|v| Some((v, ClaimRef::of(pod, v)?))) else {
+            return Err("it names no claim".to_owned());
+        };
+        let claim =
+            api.api.get_claim(self.desired.namespace(), &named.claim).await.map_err(|e| e.to_string())?;
+        let bound_to = named.bound_to(pod, claim.as_ref())?;
+        let persistent = api.api.get_persistent_volume(bound_to).await.map_err(|e| e.to_string())?;
+        let node = self.node.state.admission_view();
+        let claim = claim.as_ref().ok_or("its claim is gone")?;
+        claimed_volume(pod, used_as, claim, persistent.as_ref(), (&node.name, &node.labels))
+    }
+
     fn token(&self, need: &TokenNeed) -> TokenSpec {
         let account = self.desired.pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
         TokenSpec {
