@@ -8,7 +8,7 @@ use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
 use keelson_core::env::{EnvInput, ServiceEnv, environment};
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
-use keelson_core::image::{credentials, unknown_secrets};
+use keelson_core::image::{ImageName, attempts, of_secrets, unknown_secrets};
 use keelson_core::plan::ContainerKind;
 use keelson_core::pod::{Device, StartFailure};
 use keelson_core::security::verify_non_root;
@@ -50,10 +50,11 @@ impl Worker {
         let named = desired.pod.spec.as_ref().and_then(|s| s.image_pull_secrets.as_deref());
         let named: Vec<&str> = named.unwrap_or_default().iter().map(|r| r.name.as_str()).collect();
         let secrets = named.iter().filter_map(|name| objects.secrets.get(*name)).map(|s| &**s);
+        let owned = ImageName::parse(&image).map(|name| of_secrets(&name, secrets)).unwrap_or_default();
         let wanted = Wanted {
             image: &image,
             policy: container.image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
-            credentials: credentials(&image, secrets),
+            credentials: attempts(&owned).into_iter().map(|owned| owned.credential.clone()).collect(),
             sandbox,
         };
         let name = Some(container.name.as_str());
