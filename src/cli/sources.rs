@@ -43,6 +43,7 @@ fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
             cloud_provider: text("cloud-provider"),
             runtime_cgroups: text("runtime-cgroups"),
             local_socket: path("socket"),
+            ..NodeFlags::default()
         },
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     })
