@@ -1,5 +1,7 @@
-//! Images: what their names mean, whose credentials they are pulled with, and what it means when they do not come.
+//! Images: what their names mean, whose credentials they are pulled with, who may use one that is there, and what it means when
+//! they do not come.
 
+mod access;
 mod allowlist;
 mod credentials;
 mod failure;
@@ -8,6 +10,7 @@ mod name;
 mod pull_rate;
 mod records;
 
+pub use access::{Access, AccessPolicy};
 pub use allowlist::Allowlist;
 pub use credentials::{Credential, DockerConfig, of_secrets};
 pub use failure::{ImageFailure, PULL_BACK_OFF, is_failed_pull, is_image_reason, unknown_secrets};

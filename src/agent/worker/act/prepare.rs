@@ -8,7 +8,7 @@ use keelson_core::dns::{host_network_hosts_file, hosts_file, pod_names};
 use keelson_core::env::{EnvInput, ServiceEnv, environment};
 use keelson_core::hash::container_hash;
 use keelson_core::ids::ContainerId;
-use keelson_core::image::{ImageName, attempts, of_secrets, unknown_secrets};
+use keelson_core::image::unknown_secrets;
 use keelson_core::plan::ContainerKind;
 use keelson_core::pod::{Device, StartFailure};
 use keelson_core::security::verify_non_root;
@@ -19,7 +19,7 @@ use keelson_cri::proto::{ContainerConfig, PodSandboxConfig};
 use keelson_volumes::subpath::{self, SubPath};
 
 use super::volumes::Objects;
-use crate::images::{Present, Progress, Wanted};
+use crate::images::{PodIdentity, Present, Progress, Wanted};
 use crate::worker::Worker;
 use crate::worker::blocking::{blocking, blocking_on_foreign};
 
@@ -49,12 +49,11 @@ impl Worker {
         let image = container.image.clone().unwrap_or_default();
         let named = desired.pod.spec.as_ref().and_then(|s| s.image_pull_secrets.as_deref());
         let named: Vec<&str> = named.unwrap_or_default().iter().map(|r| r.name.as_str()).collect();
-        let secrets = named.iter().filter_map(|name| objects.secrets.get(*name)).map(|s| &**s);
-        let owned = ImageName::parse(&image).map(|name| of_secrets(&name, secrets)).unwrap_or_default();
+        let secrets = named.iter().filter_map(|name| objects.secrets.get(*name)).cloned();
         let wanted = Wanted {
             image: &image,
             policy: container.image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
-            credentials: attempts(&owned).into_iter().map(|owned| owned.credential.clone()).collect(),
+            pod: PodIdentity { secrets: secrets.collect() },
             sandbox,
         };
         let name = Some(container.name.as_str());
@@ -63,12 +62,11 @@ impl Worker {
         let timing = self.recorder.begin(Step::Pull, name, Place::Registry);
         let mut waiting = Duration::ZERO;
         let report = |progress: Progress| match progress {
-            Progress::AlreadyPresent => {
+            Progress::AlreadyPresent { checked } => {
                 timing.note(Note::Present);
                 timing.moved(Place::Runtime);
-                let message = format!(
-                    "Container image {image:?} already present on machine and can be accessed by the pod"
-                );
+                let access = if checked { " and can be accessed by the pod" } else { "" };
+                let message = format!("Container image {image:?} already present on machine{access}");
                 self.event(false, "Pulled", &message, name);
             }
             Progress::Pulling => {

@@ -164,3 +164,27 @@ fn the_two_flags_need_each_other() {
             .contains("--image-credential-provider-bin-dir: needs --image-credential-provider-config")
     );
 }
+
+#[test]
+fn who_may_use_images_is_configured_without_contradictions() {
+    let allowlisted = "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n";
+    for (body, expected) in [
+        (
+            "preloadedImagesVerificationAllowlist: [r.io/x]",
+            "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
+        ),
+        (
+            &format!("{allowlisted}preloadedImagesVerificationAllowlist: ['r.io/x:1']"),
+            "must have neither tag nor digest",
+        ),
+        (
+            "imagePullCredentialsVerificationPolicy: AlwaysVerify\nfeatureGates: {KubeletEnsureSecretPulledImages: false}",
+            "has no meaning with featureGates: {KubeletEnsureSecretPulledImages: false}",
+        ),
+        ("imagePullCredentialsVerificationPolicy: Sometimes", "\"Sometimes\" is not known"),
+    ] {
+        let said = error(&config(body));
+        assert!(said.contains(expected), "{body}: {said}");
+    }
+    load(&config(&format!("{allowlisted}preloadedImagesVerificationAllowlist: ['r.io/*']"))).unwrap();
+}
