@@ -114,7 +114,11 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
             stats: stats::StatsMemory::default(),
         },
         state: NodeState::new(addresses, settings.external_cloud),
-        images: Images::new(runtime.clone(), &settings),
+        images: Images::new(
+            runtime.clone(),
+            &settings,
+            api.as_ref().map(|a| (a.api.clone(), a.tokens.clone())),
+        ),
         volumes: VolumeManager::new(),
         allocated: Arc::new(Allocations::open(dirs.path(), ALLOCATED)),
         actuated: Arc::new(Allocations::open(dirs.path(), ACTUATED)),

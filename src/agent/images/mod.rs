@@ -2,7 +2,9 @@
 //! shares it.
 
 mod node_credentials;
+mod plugin;
 mod pod_credentials;
+mod providers;
 mod pull;
 mod records;
 
@@ -11,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use jiff::Timestamp;
+use keelson_apiserver::{Api, TokenCache};
 use keelson_core::config::Settings;
 use keelson_core::image::{Access, AccessPolicy, ImageFailure, ImageName, PullRate, check_name};
 use keelson_cri::Runtime;
@@ -20,6 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use node_credentials::NodeCredentials;
 use pod_credentials::PodCredentials;
 pub use pod_credentials::PodIdentity;
+use providers::Providers;
 use records::Records;
 
 #[derive(Clone)]
@@ -30,6 +34,7 @@ struct Shared {
     policy: AccessPolicy,
     records: Records,
     node_credentials: NodeCredentials,
+    providers: Providers,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// How many pulls may be under way. None: as many as there are images to pull.
     slots: Option<Semaphore>,
@@ -54,6 +59,11 @@ pub enum Progress {
     AlreadyPresent {
         checked: bool,
     },
+    /// A credential provider did not do its work; what is left may do.
+    NoCredentials {
+        provider: String,
+        problem: String,
+    },
     Pulling,
     Pulled {
         bytes: u64,
@@ -69,7 +79,7 @@ pub struct Wanted<'a> {
 }
 
 impl Images {
-    pub fn new(runtime: Runtime, settings: &Settings) -> Self {
+    pub fn new(runtime: Runtime, settings: &Settings, api: Option<(Api, TokenCache)>) -> Self {
         let kubelet = &settings.kubelet;
         let slots = match kubelet.serialize_image_pulls {
             true => Some(1),
@@ -80,6 +90,7 @@ impl Images {
             policy: AccessPolicy::of(kubelet),
             records: Records::new(&settings.paths.root_dir),
             node_credentials: NodeCredentials::new(&settings.paths.root_dir),
+            providers: Providers::new(settings, api),
             turns: Mutex::default(),
             slots: slots.map(Semaphore::new),
             rate: Mutex::new(PullRate::new(kubelet.registry_pull_qps, kubelet.registry_burst)),
@@ -103,7 +114,8 @@ impl Images {
         check_name(image)?;
         let failed = |error: String| ImageFailure::Pull { image: image.to_owned(), error };
         let name = ImageName::parse(image).map_err(&failed)?;
-        let mut credentials = PodCredentials::new(&wanted.pod, &name, &shared.node_credentials);
+        let mut credentials =
+            PodCredentials::new(&wanted.pod, &name, &shared.node_credentials, &shared.providers);
         let present = Progress::AlreadyPresent { checked: shared.policy.enabled() };
         if wanted.policy != "Always"
             && let Some(found) = shared.usable(image, &mut credentials).await?
@@ -114,6 +126,11 @@ impl Images {
         // Of an image that is there for others no more is said than of one that is not there at all.
         if wanted.policy == "Never" {
             return Err(ImageFailure::NeverPull { image: image.to_owned() });
+        }
+        // Before it is anybody's turn: a provider that takes its time holds up nobody else's pull.
+        credentials.look_up().await;
+        for (provider, problem) in credentials.problems() {
+            progress(Progress::NoCredentials { provider: provider.clone(), problem: problem.clone() });
         }
         let turn = self.turn(image);
         let _held = turn.lock().await;
@@ -129,7 +146,11 @@ impl Images {
             None => None,
         };
         progress(Progress::Pulling);
-        let found = shared.pull(&wanted, &mut credentials).await.map_err(&failed)?;
+        let found = shared.pull(&wanted, &mut credentials).await.map_err(|error| {
+            failed(credentials.problems().iter().fold(error, |error, (provider, problem)| {
+                format!("{error} (credential provider {provider}: {problem})")
+            }))
+        })?;
         shared.changed.send_modify(|n| *n += 1);
         progress(Progress::Pulled { bytes: found.size });
         Ok(present_as(found))

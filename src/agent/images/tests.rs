@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keelson_core::config::{ConfigInput, ConfigText, load};
+use keelson_core::ids::PodUid;
 use keelson_fakes::cri::{FakeCri, Fault, Rpc};
 use tempfile::TempDir;
 use tonic::Code;
@@ -29,18 +30,25 @@ fn images(fake: &FakeCri, dir: &Path, config: &str) -> Images {
     let mut input = ConfigInput { config: Some(text), hostname: "node".into(), ..ConfigInput::default() };
     input.node.root_dir = Some(dir.to_owned());
     let runtime = Runtime::connect(&fake.endpoint(), None, Duration::from_secs(60)).unwrap();
-    Images::new(runtime, &load(&input).unwrap())
+    Images::new(runtime, &load(&input).unwrap(), None)
 }
 
 impl Bench {
     async fn ensure(&self, image: &str, policy: &str) -> Result<Vec<&'static str>, ImageFailure> {
-        let pod = PodIdentity { secrets: vec![] };
+        let pod = PodIdentity {
+            namespace: "a".into(),
+            name: "p".into(),
+            uid: PodUid::try_from("uid").unwrap(),
+            service_account: None,
+            secrets: vec![],
+        };
         let mut seen = vec![];
         let wanted = Wanted { image, policy, pod, sandbox: &PodSandboxConfig::default() };
         let done = self.images.ensure(wanted, |progress| {
             seen.push(match progress {
                 Progress::AlreadyPresent { checked: true } => "checked",
                 Progress::AlreadyPresent { checked: false } => "present",
+                Progress::NoCredentials { .. } => "no credentials",
                 Progress::Pulling => "pulling",
                 Progress::Pulled { .. } => "pulled",
             });

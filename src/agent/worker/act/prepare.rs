@@ -53,7 +53,13 @@ impl Worker {
         let wanted = Wanted {
             image: &image,
             policy: container.image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
-            pod: PodIdentity { secrets: secrets.collect() },
+            pod: PodIdentity {
+                namespace: desired.namespace().to_owned(),
+                name: desired.name().to_owned(),
+                uid: desired.uid.clone(),
+                service_account: desired.pod.spec.as_ref().and_then(|s| s.service_account_name.clone()),
+                secrets: secrets.collect(),
+            },
             sandbox,
         };
         let name = Some(container.name.as_str());
@@ -68,6 +74,11 @@ impl Worker {
                 let access = if checked { " and can be accessed by the pod" } else { "" };
                 let message = format!("Container image {image:?} already present on machine{access}");
                 self.event(false, "Pulled", &message, name);
+            }
+            Progress::NoCredentials { provider, problem } => {
+                let message =
+                    format!("Credential provider {provider:?} gave nothing for image {image:?}: {problem}");
+                self.event(true, "FailedToRetrieveImagePullCredentials", &message, name);
             }
             Progress::Pulling => {
                 waiting = timing.so_far();
