@@ -4,6 +4,7 @@ mod api;
 mod deployment;
 mod faults;
 mod features;
+mod images;
 mod logs;
 mod machine;
 mod make_run;
@@ -61,6 +62,12 @@ const SUITES: &[Definition] = &[
         needs: CLUSTER,
         wants: &[Part::Kubelet],
         body: |s| Box::pin(managers::body(s)),
+    },
+    Definition {
+        name: "images",
+        needs: CLUSTER,
+        wants: &[Part::Kubelet],
+        body: |s| Box::pin(images::body(s)),
     },
     Definition {
         name: "resize",
