@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::allocations::{ACTUATED, ALLOCATED, Allocations};
-use crate::images::Images;
+use crate::images::{Images, archives};
 use crate::managers::Managers;
 use crate::node::machine::MachineFacts;
 use crate::node::pulse::Pulse;
@@ -150,6 +150,10 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
         images.settle_earlier_pulls().await;
         std::future::pending().await
     }));
+    if let Some(dir) = node.settings.paths.image_dir.clone() {
+        let endpoint = node.settings.image_service_endpoint.clone();
+        tasks.spawn(named("image archives", archives::follow(dir, endpoint, node.images.clone())));
+    }
     tasks.spawn(named("log rotation", crate::upkeep::log_rotation::run(node.clone())));
     tasks.spawn(named("chains of iptables", crate::upkeep::firewall::run(node.clone())));
     let pod_loop = PodLoop {

@@ -117,6 +117,10 @@ fn agent_flags(command: Command) -> Command {
         ))
         .arg(text("runtime-cgroups", "The cgroup that the runtime runs in"))
         .arg(path(
+            "image-dir",
+            "Image archives (*.tar) in this directory are brought into the runtime, at the start and when they come",
+        ))
+        .arg(path(
             "socket",
             format!("The local socket for `keelson pods` and `keelson why` [default: {DEFAULT_SOCKET}]"),
         ))

@@ -45,6 +45,7 @@ fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
             cloud_provider: text("cloud-provider"),
             runtime_cgroups: text("runtime-cgroups"),
             local_socket: path("socket"),
+            image_dir: given("image-dir"),
             credential_provider_config: given("image-credential-provider-config")
                 .map(|path| credential_providers(&path))
                 .transpose()?,

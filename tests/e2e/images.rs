@@ -1,6 +1,7 @@
 //! Whose images they are: private ones stay private on a node that has them, over crashes and with a kubelet in between; and
 //! where credentials come from: secrets, the node's own file, plugins.
 
+mod archives;
 mod plugins;
 mod tenants;
 
@@ -40,6 +41,8 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     let config = json!({"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99});
     let mut options = cluster.options("node", &containerd, config)?;
     options.flags = plugins.flags();
+    let archives = folder(&dir, "archives")?;
+    options.flags.push(format!("--image-dir={}", archives.join("images").display()));
     let agent = Agent::start(&dir, options).await?;
     let runtime = Runtime::connect(&containerd.socket()).await?;
     let mut node = Node { agent, runtime, containerd };
@@ -80,6 +83,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     suite.case(case, LIMIT * 3, of_the_node(&world, &node)).await;
     world.cluster.reset(suite, &mut node).await;
     plugins::run(suite, &world, &mut node, &plugins).await;
+    let case = "images come as archives, at the start and later, and bad ones are named and hold up nothing";
+    suite.case(case, LIMIT * 4, archives::brought_in(&world, &mut node, &archives)).await;
+    world.cluster.reset(suite, &mut node).await;
     node.agent.check_alive()
 }
 

@@ -1,6 +1,7 @@
 //! Images: there already and the pod's to use, or fetched by the pull policy. One pull an image at a time; every pod that waits
 //! shares it.
 
+pub mod archives;
 mod node_credentials;
 mod plugin;
 mod pod_credentials;
@@ -100,6 +101,11 @@ impl Images {
 
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
+    }
+
+    /// Images came in another way than by a pull.
+    fn brought(&self) {
+        self.0.changed.send_modify(|n| *n += 1);
     }
 
     /// Makes sure that the image is there and that the pod may use it. May be dropped at any point; a pull under way is then

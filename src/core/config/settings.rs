@@ -58,6 +58,8 @@ pub struct Paths {
     pub local_socket: PathBuf,
     /// Where the programs of credential providers lie. Empty without any.
     pub credential_provider_bin_dir: PathBuf,
+    /// Archives in it are brought into the runtime.
+    pub image_dir: Option<PathBuf>,
 }
 
 /// The kubelet's flags that have no field in its configuration, as given.
@@ -75,6 +77,7 @@ pub struct NodeFlags {
     /// The files that --image-credential-provider-config names, read.
     pub credential_provider_config: Option<Vec<ConfigText>>,
     pub credential_provider_bin_dir: Option<PathBuf>,
+    pub image_dir: Option<PathBuf>,
 }
 
 pub(super) fn build(
@@ -158,6 +161,7 @@ fn paths(kubelet: &KubeletConfiguration, flags: &NodeFlags, standalone: bool) ->
         pod_logs_dir: kubelet.pod_logs_dir.clone().into(),
         container_logs_dir: container_logs_dir(&kubelet.pod_logs_dir),
         local_socket: flags.local_socket.clone().unwrap_or_else(|| DEFAULT_SOCKET.into()),
+        image_dir: flags.image_dir.clone(),
         credential_provider_bin_dir: flags.credential_provider_bin_dir.clone().unwrap_or_default(),
     }
 }

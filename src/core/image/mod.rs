@@ -15,6 +15,6 @@ pub use allowlist::Allowlist;
 pub use credentials::{Credential, DockerConfig, of_secrets};
 pub use failure::{ImageFailure, PULL_BACK_OFF, is_failed_pull, is_image_reason, unknown_secrets};
 pub use keyring::{Coordinates, Keyring, OwnedCredential, Source, attempts, pattern_matches};
-pub use name::{ImageName, check_name, without_tag};
+pub use name::{ImageName, check_name, full_name, without_tag};
 pub use pull_rate::PullRate;
 pub use records::{BadRecord, PullCredentials, PullIntent, PullSecret, PulledRecord, file_name};

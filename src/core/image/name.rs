@@ -68,6 +68,13 @@ pub fn without_tag(image: &str) -> &str {
     image[last..].find(':').map_or(image, |colon| &image[..last + colon])
 }
 
+/// The name in full, with its registry and a tag or digest: what a runtime files an image under.
+pub fn full_name(image: &str) -> Result<String, String> {
+    let name = ImageName::parse(image)?;
+    let version = &image[without_tag(image).len()..];
+    Ok(format!("{name}{}", if version.is_empty() { ":latest" } else { version }))
+}
+
 impl std::fmt::Display for ImageName {
     /// In full, without tag and digest: docker.io/library/busybox.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -207,6 +214,17 @@ mod tests {
             assert_eq!(without_tag(image), expected);
         }
         assert_eq!(ImageName::parse("x:1").unwrap().to_string(), "docker.io/library/x");
+        for (image, expected) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("r.io/x:1", "r.io/x:1"),
+            (
+                "org/x@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                "docker.io/org/x@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            ),
+        ] {
+            assert_eq!(full_name(image).as_deref(), Ok(expected));
+        }
+        assert!(full_name("R.io/X").is_err());
     }
 
     #[test]
