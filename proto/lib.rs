@@ -1,13 +1,41 @@
 //! The Container Runtime Interface, v1, complete: messages, clients and (for tests) servers. And of etcd's API, v3, the
-//! little that the overlay speaks.
+//! little that the overlay speaks, and of containerd's own the little that it takes to bring in an image.
 //!
-//! Names and numbers in `cri/*.proto` are those on the wire, as of Kubernetes 1.36, and those in `etcd/*.proto` are etcd
-//! 3.6's; everything else about the files is ours.
+//! Names and numbers in `cri/*.proto` are those on the wire, as of Kubernetes 1.36, those in `etcd/*.proto` are etcd 3.6's,
+//! and those in `containerd/*.proto` are the same in containerd 1.6 to 2.x; everything else about the files is ours.
 
 pub mod runtime {
     #[allow(clippy::all, missing_docs)]
     pub mod v1 {
         tonic::include_proto!("runtime.v1");
+    }
+}
+
+/// The modules are as the packages are: the generated code finds its way by that.
+pub mod containerd {
+    #[allow(clippy::all, missing_docs)]
+    pub mod types {
+        tonic::include_proto!("containerd.types");
+    }
+    pub mod services {
+        pub mod images {
+            #[allow(clippy::all, missing_docs)]
+            pub mod v1 {
+                tonic::include_proto!("containerd.services.images.v1");
+            }
+        }
+        pub mod content {
+            #[allow(clippy::all, missing_docs)]
+            pub mod v1 {
+                tonic::include_proto!("containerd.services.content.v1");
+            }
+        }
+        pub mod leases {
+            #[allow(clippy::all, missing_docs)]
+            pub mod v1 {
+                tonic::include_proto!("containerd.services.leases.v1");
+            }
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::allocations::{ACTUATED, ALLOCATED, Allocations};
-use crate::images::Images;
+use crate::images::{Images, archives};
 use crate::managers::Managers;
 use crate::node::machine::MachineFacts;
 use crate::node::pulse::Pulse;
@@ -114,7 +114,11 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
             stats: stats::StatsMemory::default(),
         },
         state: NodeState::new(addresses, settings.external_cloud),
-        images: Images::new(runtime.clone()),
+        images: Images::new(
+            runtime.clone(),
+            &settings,
+            api.as_ref().map(|a| (a.api.clone(), a.tokens.clone())),
+        ),
         volumes: VolumeManager::new(),
         allocated: Arc::new(Allocations::open(dirs.path(), ALLOCATED)),
         actuated: Arc::new(Allocations::open(dirs.path(), ACTUATED)),
@@ -141,6 +145,15 @@ pub async fn run(mut settings: Settings, hooks: Hooks) -> Result<(), AgentError>
     tasks.spawn(named("CPUs of containers", crate::upkeep::cpusets::run(node.clone())));
     tasks.spawn(named("allocated pods", node.allocated.clone().run()));
     tasks.spawn(named("actuated pods", node.actuated.clone().run()));
+    let images = node.images.clone();
+    tasks.spawn(named("earlier pulls", async move {
+        images.settle_earlier_pulls().await;
+        std::future::pending().await
+    }));
+    if let Some(dir) = node.settings.paths.image_dir.clone() {
+        let endpoint = node.settings.image_service_endpoint.clone();
+        tasks.spawn(named("image archives", archives::follow(dir, endpoint, node.images.clone())));
+    }
     tasks.spawn(named("log rotation", crate::upkeep::log_rotation::run(node.clone())));
     tasks.spawn(named("chains of iptables", crate::upkeep::firewall::run(node.clone())));
     let pod_loop = PodLoop {

@@ -27,6 +27,7 @@ mod rate_limit;
 pub mod requests;
 mod reviews;
 mod runtime_classes;
+mod service_accounts;
 mod services;
 mod status;
 mod tokens;

@@ -10,8 +10,6 @@ use std::path::PathBuf;
 pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("pod-infra-container-image", "the runtime decides its pause image"),
     ("container-runtime", "every runtime is reached over CRI"),
-    ("image-credential-provider-config", "credential provider plugins are not supported yet"),
-    ("image-credential-provider-bin-dir", "credential provider plugins are not supported yet"),
     ("lock-file", "not supported"),
     ("exit-on-lock-contention", "not supported"),
     ("minimum-container-ttl-duration", "retired by the kubelet"),
@@ -108,11 +106,20 @@ fn agent_flags(command: Command) -> Command {
         .arg(text("node-labels", "Labels to register with: key=value,key=value").action(ArgAction::Append))
         .arg(path("root-dir", "Where pods' files live [default: /var/lib/kubelet]"))
         .arg(path("cert-dir", "Where the node's certificates live [default: pki under --root-dir]"))
+        .arg(path(
+            "image-credential-provider-config",
+            "A CredentialProviderConfig, or a directory of them: which plugins have credentials for which images",
+        ))
+        .arg(path("image-credential-provider-bin-dir", "Where the programs of those plugins are"))
         .arg(text(
             "cloud-provider",
             "external: a cloud controller initializes the node and writes its addresses",
         ))
         .arg(text("runtime-cgroups", "The cgroup that the runtime runs in"))
+        .arg(path(
+            "image-dir",
+            "Image archives (*.tar) in this directory are brought into the runtime, at the start and when they come",
+        ))
         .arg(path(
             "socket",
             format!("The local socket for `keelson pods` and `keelson why` [default: {DEFAULT_SOCKET}]"),

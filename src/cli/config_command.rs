@@ -36,6 +36,9 @@ pub(crate) fn print(matches: &ArgMatches, out: &mut impl Write) -> anyhow::Resul
             if let Some(path) = &settings.paths.static_pod_path {
                 writeln!(out, "# manifests: {}", path.display())?;
             }
+            if let Some(path) = &settings.paths.image_dir {
+                writeln!(out, "# image archives: {}", path.display())?;
+            }
             for field in &settings.not_acted_on {
                 writeln!(out, "# not acted on: {field}")?;
             }

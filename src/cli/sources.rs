@@ -13,11 +13,13 @@ const MOST_BYTES: u64 = 1 << 20;
 pub(crate) fn settings(matches: &ArgMatches) -> anyhow::Result<Settings> {
     let settings = load(&input(matches)?)?;
     require_kubeconfig(matches, &settings)?;
+    require_plugins(&settings)?;
     Ok(settings)
 }
 
 fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
     let path = |name| matches.get_one::<PathBuf>(name).cloned();
+    let given = |name| path(name).filter(|path| !path.as_os_str().is_empty());
     let text = |name| matches.get_one::<String>(name).cloned();
     let mut flags = vec![];
     for flag in CONFIG_FLAGS.iter() {
@@ -43,6 +45,11 @@ fn input(matches: &ArgMatches) -> anyhow::Result<ConfigInput> {
             cloud_provider: text("cloud-provider"),
             runtime_cgroups: text("runtime-cgroups"),
             local_socket: path("socket"),
+            image_dir: given("image-dir"),
+            credential_provider_config: given("image-credential-provider-config")
+                .map(|path| credential_providers(&path))
+                .transpose()?,
+            credential_provider_bin_dir: given("image-credential-provider-bin-dir"),
         },
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     })
@@ -63,6 +70,43 @@ fn require_kubeconfig(matches: &ArgMatches, settings: &Settings) -> anyhow::Resu
         (None, Some(_)) => bail!("--bootstrap-kubeconfig needs --kubeconfig, which is what it would make"),
         (None, None) => Ok(()),
     }
+}
+
+/// A file, or a directory of which every *.json, *.yaml and *.yml is read, by name.
+fn credential_providers(path: &Path) -> anyhow::Result<Vec<ConfigText>> {
+    if !path.is_dir() {
+        return Ok(vec![read(path)?]);
+    }
+    let listing = || format!("cannot list the directory of credential providers {}", path.display());
+    let mut files = vec![];
+    for entry in fs::read_dir(path).with_context(listing)? {
+        let file = entry.with_context(listing)?.path();
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("json" | "yaml" | "yml")) && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail!("no *.json, *.yaml or *.yml in the directory of credential providers {}", path.display());
+    }
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+/// A plugin that is not there would otherwise be noticed by the first pod that needs it.
+fn require_plugins(settings: &Settings) -> anyhow::Result<()> {
+    for provider in &settings.credential_providers {
+        let program = settings.paths.credential_provider_bin_dir.join(&provider.name);
+        let flags = rustix::fs::Access::EXEC_OK;
+        if !program.is_file() || rustix::fs::access(&program, flags).is_err() {
+            bail!(
+                "credential provider {}: {} is no program that can be run",
+                provider.name,
+                program.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> anyhow::Result<ConfigText> {

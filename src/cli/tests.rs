@@ -52,6 +52,37 @@ fn flags_as_kubeadm_writes_them_are_taken() {
 }
 
 #[test]
+fn credential_providers_are_a_file_or_a_directory_and_their_programs_must_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let file = |name: &str| {
+        format!(
+            "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- name: {name}\n  \
+             matchImages: [r.io]\n  defaultCacheDuration: 0s\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n"
+        )
+    };
+    for place in ["bin", "config"] {
+        fs::create_dir(at(place)).unwrap();
+    }
+    fs::write(at("config/b.yaml"), file("cat")).unwrap();
+    fs::write(at("config/a.json"), file("sh")).unwrap();
+    fs::write(at("config/c.txt"), "no configuration").unwrap();
+    let bin = |dir: &str| format!("--image-credential-provider-bin-dir={dir}");
+    let config = |path: &str| format!("--image-credential-provider-config={}", at(path).display());
+    let names = |path: &str, dir: &str| {
+        let settings = settings(&[&config(path), &bin(dir)]).map_err(|e| e.to_string())?;
+        Ok::<_, String>(settings.credential_providers.into_iter().map(|p| p.name).collect::<Vec<_>>())
+    };
+    assert_eq!(names("config", "/bin").unwrap(), ["sh", "cat"]);
+    assert_eq!(names("config/b.yaml", "/bin").unwrap(), ["cat"]);
+    fs::write(at("bin/cat"), "").unwrap();
+    let error = names("config/b.yaml", &at("bin").display().to_string()).unwrap_err();
+    assert!(error.contains("credential provider cat: ") && error.contains("bin/cat"), "{error}");
+    let error = names("bin", "/bin").unwrap_err();
+    assert!(error.contains("no *.json"), "{error}");
+}
+
+#[test]
 fn run_may_be_named_and_takes_the_same_flags() {
     assert_eq!(settings(&["run", "--max-pods", "7"]).unwrap().kubelet.max_pods, 7);
     assert_eq!(settings(&["--max-pods", "8"]).unwrap().kubelet.max_pods, 8);

@@ -22,7 +22,7 @@ fn rendering(image: &str, name: &str) -> String {
 }
 
 /// Go's JSON encoder escapes what could end a script element, and the two separators JavaScript treats as newlines.
-fn push_json(out: &mut String, text: &str) {
+pub(crate) fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

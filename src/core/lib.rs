@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod config;
 pub mod cpu_manager;
 pub mod cpuset;
+pub mod credential_provider;
 pub mod defaults;
 pub mod der;
 pub mod desired;

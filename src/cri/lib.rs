@@ -1,8 +1,9 @@
 //! Speaks CRI to the container runtime: the client, the way from API types to CRI ones, and what is seen to run.
 //!
-//! Architecture invariant: nothing here decides what should run. Every call but a pull and the event stream has a
-//! deadline, so a runtime that hangs holds up whoever asked and nobody else.
+//! Architecture invariant: nothing here decides what should run. Every call but a pull, a blob that is written and the event stream
+//! has a deadline, so a runtime that hangs holds up whoever asked and nobody else.
 
+pub mod containerd;
 pub mod containers;
 pub mod convert;
 pub mod error;

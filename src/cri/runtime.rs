@@ -248,7 +248,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-fn channel(
+pub(crate) fn channel(
     endpoint: &str,
     on_connect: impl Fn(BorrowedFd<'_>) + Send + Sync + 'static,
 ) -> Result<Channel, CriError> {

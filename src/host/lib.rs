@@ -22,6 +22,9 @@ pub mod user_namespaces;
 mod bounded;
 mod watch;
 
+pub use logs::{Writers, writers};
+pub use watch::DirWatch;
+
 #[cfg(test)]
 mod testing;
 

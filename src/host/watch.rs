@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Watches a directory that may come and go. While it is missing, its nearest existing ancestor is watched instead.
-pub(crate) struct DirWatch {
+pub struct DirWatch {
     path: PathBuf,
     fd: AsyncFd<OwnedFd>,
     watched: Option<Watched>,

@@ -1,11 +1,13 @@
 //! OCI image archives, made where there is no registry, no builder and no network. The same input gives the same bytes.
 //!
-//! [`LayerBuilder`] makes layers, [`write_archive`] puts images of them into one archive. What the documents in it look like is
+//! [`LayerBuilder`] makes layers, [`write_archive`] puts images of them into one archive, and [`Archive`] reads one that anybody
+//! has made. What the documents in it look like is
 //! the business of `oci-spec`.
 
 mod archive;
 mod document;
 mod layer;
+mod read;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub use archive::write_archive;
 pub use layer::{Layer, LayerBuilder};
 pub use oci_spec::image::{Arch, Config};
+pub use read::{Archive, BadArchive, NamedImage, Part, Target};
 
 /// An image to be written: layers from the lowest up, and how to run them.
 #[derive(Debug, Clone)]

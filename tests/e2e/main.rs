@@ -5,6 +5,7 @@ mod claims;
 mod deployment;
 mod faults;
 mod features;
+mod images;
 mod logs;
 mod machine;
 mod make_run;
@@ -62,6 +63,12 @@ const SUITES: &[Definition] = &[
         needs: CLUSTER,
         wants: &[Part::Kubelet],
         body: |s| Box::pin(managers::body(s)),
+    },
+    Definition {
+        name: "images",
+        needs: CLUSTER,
+        wants: &[Part::Kubelet],
+        body: |s| Box::pin(images::body(s)),
     },
     Definition {
         name: "resize",

@@ -152,14 +152,16 @@ impl Agent {
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.daemon.is_none(), "the agent runs already");
         self.starts += 1;
-        // A kubelet knows nothing of a local socket.
+        // A kubelet knows nothing of a local socket and of archives.
         let own = self.program.file_name().is_none_or(|name| name != "kubelet");
         let mut command = self.supervisor.command(&self.program)?;
         command
             .arg(format!("--config={}", self.dir.join("config.yaml").display()))
             .arg(format!("--root-dir={}", self.root_dir().display()))
             .arg(format!("--hostname-override={}", self.options.node))
-            .args(self.options.flags.iter().filter(|flag| own || !flag.starts_with("--socket=")));
+            .args(self.options.flags.iter().filter(|flag| {
+                own || !["--socket=", "--image-dir="].iter().any(|ours| flag.starts_with(ours))
+            }));
         if !self.options.flags.iter().any(|flag| flag.starts_with("--node-ip=")) {
             command.arg(format!("--node-ip={}", isolation::NODE_IP));
         }

@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 pub const BUSYBOX: &str = "docker.io/library/busybox:1.36";
 /// The same files under another name and another digest, for a changed image.
 pub const BUSYBOX_NEXT: &str = "docker.io/library/busybox:1.37";
+/// For registries: what was pulled under one name is a private image to all others, so no test's own container runs these under
+/// the names that they have here.
+pub const PUBLISHED: &str = "docker.io/library/published:1";
+pub const PUBLISHED_NEXT: &str = "docker.io/library/published:2";
+pub const PUBLISHED_LAST: &str = "docker.io/library/published:3";
 /// The sandbox image that the rig's containerd is configured with.
 pub const PAUSE: &str = "registry.k8s.io/pause:3.10";
 /// An image whose user is a name, for what runAsNonRoot must refuse.
@@ -24,6 +29,9 @@ pub fn pack_standard(dir: &Path) -> Result<PathBuf> {
     let mut archive = Archive::default();
     archive.add(BUSYBOX, &[&busybox], json!({"Cmd": ["sh"]}))?;
     archive.add(BUSYBOX_NEXT, &[&busybox], json!({"Cmd": ["sh"], "Labels": {"next": "yes"}}))?;
+    for name in [PUBLISHED, PUBLISHED_NEXT, PUBLISHED_LAST] {
+        archive.add(name, &[&busybox], json!({"Cmd": ["sh"], "Labels": {"published": name}}))?;
+    }
     archive.add(NAMED_USER, &[&busybox], json!({"Cmd": ["sh"], "User": "nobody"}))?;
     archive.add(PAUSE, &[&pause], json!({"Entrypoint": ["/pause"]}))?;
     archive.write(&path)?;

@@ -8,6 +8,7 @@ use super::kubelet::DEFAULT_RUNTIME_ENDPOINT;
 use super::names::{is_label_value, is_qualified_name};
 use super::words::listed;
 use super::{FlushFrequency, Period, QuantityText, Taint};
+use crate::image::Allowlist;
 
 const SIGNALS: [&str; 9] = [
     "memory.available",
@@ -53,6 +54,10 @@ pub(super) fn none_or_a_second(value: &Period) -> Vec<String> {
     unless(*value == Period::ZERO || *value >= Period::seconds(1), || {
         format!("{value} is too short: this must be 0s, or 1s or more")
     })
+}
+
+pub(super) fn allowlist(patterns: &[String]) -> Vec<String> {
+    Allowlist::of(patterns).err().into_iter().collect()
 }
 
 pub(super) fn share(value: &f64) -> Vec<String> {

@@ -45,14 +45,14 @@ section! {
             flag("rotate-server-certificates", Bool);
         pub authentication: Authentication = if_absent(Authentication::default()) => "authentication";
         pub authorization: Authorization = if_absent(Authorization::default()) => "authorization";
-        pub(super) registry_pull_qps: i32 = if_absent(5) => "registryPullQPS",
+        pub registry_pull_qps: i32 = if_absent(5) => "registryPullQPS",
             flag("registry-qps", Int), check(at_least(0));
-        pub(super) registry_burst: i32 = if_zero(10) => "registryBurst",
+        pub registry_burst: i32 = if_zero(10) => "registryBurst",
             flag("registry-burst", Int), check(at_least(0));
-        pub(super) image_pull_credentials_verification_policy: ImagePullVerification =
+        pub image_pull_credentials_verification_policy: ImagePullVerification =
             if_absent(ImagePullVerification::NeverVerifyPreloadedImages) => "imagePullCredentialsVerificationPolicy";
-        pub(super) preloaded_images_verification_allowlist: Vec<String> =
-            if_absent(vec![]) => "preloadedImagesVerificationAllowlist";
+        pub preloaded_images_verification_allowlist: Vec<String> =
+            if_absent(vec![]) => "preloadedImagesVerificationAllowlist", check(allowlist);
         pub event_record_qps: i32 = if_absent(50) => "eventRecordQPS", flag("event-qps", Int), check(at_least(0));
         pub event_burst: i32 = if_zero(100) => "eventBurst", flag("event-burst", Int), check(at_least(0));
         pub enable_debugging_handlers: bool = if_absent(true) => "enableDebuggingHandlers",
@@ -137,9 +137,9 @@ section! {
         pub kube_api_qps: i32 = if_absent(50) => "kubeAPIQPS", flag("kube-api-qps", Int), check(at_least(0));
         pub kube_api_burst: i32 = if_zero(100) => "kubeAPIBurst", flag("kube-api-burst", Int), check(at_least(0));
         /// True, unless maxParallelImagePulls is given and greater than one.
-        pub(super) serialize_image_pulls: bool = if_absent(true) => "serializeImagePulls",
+        pub serialize_image_pulls: bool = if_absent(true) => "serializeImagePulls",
             flag("serialize-image-pulls", Bool);
-        pub(super) max_parallel_image_pulls: Option<i32> = if_absent(None) => "maxParallelImagePulls",
+        pub max_parallel_image_pulls: Option<i32> = if_absent(None) => "maxParallelImagePulls",
             check(if_given(at_least(1)));
         pub eviction_hard: BTreeMap<String, Threshold> = if_absent(default_eviction_hard()) => "evictionHard",
             flag("eviction-hard", LessMap), check(eviction_signals),
@@ -169,7 +169,7 @@ section! {
         pub(super) iptables_drop_bit: i32 = if_absent(15) => "iptablesDropBit", check(between(0, 31));
         pub feature_gates: BTreeMap<String, bool> = if_absent(BTreeMap::new()) => "featureGates",
             flag("feature-gates", Gates),
-            partly("MemoryQoS and the gates of the managers' policy options are acted on; everything else is as it is by default");
+            partly("MemoryQoS, KubeletEnsureSecretPulledImages and the gates of the managers' policy options are acted on; everything else is as it is by default");
         pub fail_swap_on: bool = if_absent(true) => "failSwapOn", flag("fail-swap-on", Bool);
         pub memory_swap: MemorySwap = if_absent(MemorySwap::default()) => "memorySwap";
         pub container_log_max_size: QuantityText = if_zero(QuantityText::of("10Mi")) => "containerLogMaxSize",

@@ -4,6 +4,7 @@
 //! field. Reading the files is left to the command line; nothing here touches the machine.
 
 mod checks;
+mod credential_providers;
 mod decode;
 mod fields;
 mod flags;
@@ -21,6 +22,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use credential_providers::{CREDENTIAL_PROVIDER_V1, CacheType, CredentialProvider, TokenAttributes};
 pub use fields::{Field, Support};
 pub use flags::{CONFIG_FLAGS, ConfigFlag, FlagKind};
 pub use kubelet::KubeletConfiguration;

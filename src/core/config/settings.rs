@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::KubeletConfiguration;
+use super::credential_providers::{self, CredentialProvider};
 use super::fields::{FieldValue, Support};
 use super::load::{ConfigError, ConfigInput};
 use super::names::{is_dns_name, is_label_value, is_qualified_name, is_reserved_label};
 use super::tree::{Node, Origin};
+use super::{ConfigText, KubeletConfiguration};
 
 /// Where pods are described when nothing else says where they come from.
 pub const DEFAULT_MANIFEST_DIR: &str = "/etc/keelson/manifests";
@@ -36,6 +37,8 @@ pub struct Settings {
     pub container_runtime_endpoint: String,
     pub image_service_endpoint: String,
     pub runtime_cgroups: Option<String>,
+    /// Plugins that are asked for credentials of images, in order.
+    pub credential_providers: Vec<CredentialProvider>,
     /// Fields that were given a value but that this version does not act on, or not in full, each with where it was given.
     pub not_acted_on: Vec<String>,
 }
@@ -53,6 +56,10 @@ pub struct Paths {
     pub container_logs_dir: PathBuf,
     /// What `keelson pods` connects to.
     pub local_socket: PathBuf,
+    /// Where the programs of credential providers lie. Empty without any.
+    pub credential_provider_bin_dir: PathBuf,
+    /// Archives in it are brought into the runtime.
+    pub image_dir: Option<PathBuf>,
 }
 
 /// The kubelet's flags that have no field in its configuration, as given.
@@ -67,6 +74,10 @@ pub struct NodeFlags {
     pub cloud_provider: Option<String>,
     pub runtime_cgroups: Option<String>,
     pub local_socket: Option<PathBuf>,
+    /// The files that --image-credential-provider-config names, read.
+    pub credential_provider_config: Option<Vec<ConfigText>>,
+    pub credential_provider_bin_dir: Option<PathBuf>,
+    pub image_dir: Option<PathBuf>,
 }
 
 pub(super) fn build(
@@ -109,6 +120,15 @@ pub(super) fn build(
             false
         }
     };
+    let (config, bin_dir) = ("image-credential-provider-config", "image-credential-provider-bin-dir");
+    match (&node.credential_provider_config, &node.credential_provider_bin_dir) {
+        (Some(_), None) => complain(config, format!("needs --{bin_dir}, where the plugins are")),
+        (None, Some(_)) => complain(bin_dir, format!("needs --{config}, which says what they are for")),
+        _ => {}
+    }
+    let configured = node.credential_provider_config.as_deref();
+    let credential_providers =
+        configured.map(|texts| credential_providers::read(texts, problems)).unwrap_or_default();
     let standalone = node.kubeconfig.is_none();
     Settings {
         kubeconfig: node.kubeconfig.clone(),
@@ -122,6 +142,7 @@ pub(super) fn build(
         container_runtime_endpoint: endpoint(&kubelet.container_runtime_endpoint),
         image_service_endpoint: endpoint(&kubelet.image_service_endpoint),
         runtime_cgroups: node.runtime_cgroups.clone().filter(|name| !name.is_empty()),
+        credential_providers,
         not_acted_on: not_acted_on(&kubelet, given),
         kubelet,
     }
@@ -140,6 +161,8 @@ fn paths(kubelet: &KubeletConfiguration, flags: &NodeFlags, standalone: bool) ->
         pod_logs_dir: kubelet.pod_logs_dir.clone().into(),
         container_logs_dir: container_logs_dir(&kubelet.pod_logs_dir),
         local_socket: flags.local_socket.clone().unwrap_or_else(|| DEFAULT_SOCKET.into()),
+        image_dir: flags.image_dir.clone(),
+        credential_provider_bin_dir: flags.credential_provider_bin_dir.clone().unwrap_or_default(),
     }
 }
 

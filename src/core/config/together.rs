@@ -1,12 +1,13 @@
 //! Values that are each right for their field, but wrong together.
 
 use super::fields::Problem;
-use super::{Enforcement, KubeletConfiguration, MemoryReservationPolicy, Period};
+use super::{Enforcement, ImagePullVerification, KubeletConfiguration, MemoryReservationPolicy, Period};
 
 /// Every problem with its field's path.
 pub(super) fn check(c: &KubeletConfiguration) -> Vec<Problem> {
     let mut found = vec![];
     images(c, &mut found);
+    image_access(c, &mut found);
     shutdown(c, &mut found);
     eviction(c, &mut found);
     allocatable(c, &mut found);
@@ -36,6 +37,20 @@ fn images(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
     if c.image_maximum_gc_age > Period::ZERO && c.image_maximum_gc_age <= c.image_minimum_gc_age {
         let problem = format!("must be longer than imageMinimumGCAge, which is {}", c.image_minimum_gc_age);
         found.push(("imageMaximumGCAge".into(), problem));
+    }
+}
+
+fn image_access(c: &KubeletConfiguration, found: &mut Vec<Problem>) {
+    let policy = c.image_pull_credentials_verification_policy;
+    let listed = !c.preloaded_images_verification_allowlist.is_empty();
+    if listed && policy != ImagePullVerification::NeverVerifyAllowlistedImages {
+        let problem = "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages";
+        found.push(("preloadedImagesVerificationAllowlist".into(), problem.into()));
+    }
+    let off = c.feature_gates.get("KubeletEnsureSecretPulledImages") == Some(&false);
+    if off && policy != ImagePullVerification::default() {
+        let problem = "has no meaning with featureGates: {KubeletEnsureSecretPulledImages: false}";
+        found.push(("imagePullCredentialsVerificationPolicy".into(), problem.into()));
     }
 }
 

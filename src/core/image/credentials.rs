@@ -1,17 +1,20 @@
-//! Which credentials belong to an image: the dockerconfigjson and dockercfg secrets that a pod names.
+//! What registries are logged in to with, as docker's own client writes it into files and people into pull secrets.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use k8s_openapi::api::core::v1::Secret;
+use keelson_kit::hex;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
-use super::name::{FORMER_HUB, ImageName};
+use super::keyring::{Coordinates, Keyring, OwnedCredential, Source};
+use super::name::ImageName;
+use crate::hash::push_json;
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Credential {
     pub username: String,
     pub password: String,
@@ -21,64 +24,94 @@ pub struct Credential {
     pub registry_token: String,
 }
 
-#[derive(Deserialize)]
-struct DockerConfig {
-    #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+impl std::fmt::Debug for Credential {
+    /// Without what is secret: it ends up in logs otherwise.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credential").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
-#[derive(Deserialize, Default)]
+/// Credentials by the registry, or the part of one, that they are for.
+#[derive(Deserialize, Clone, Default)]
+#[serde(transparent)]
+pub struct DockerConfig(BTreeMap<String, Option<Entry>>);
+
+/// What is around it in config.json.
+#[derive(Deserialize)]
+struct Framed {
+    auths: Option<DockerConfig>,
+}
+
+#[derive(Deserialize, Clone, Default)]
 #[serde(default)]
 struct Entry {
     username: String,
     password: String,
+    email: String,
     auth: String,
     identitytoken: String,
     registrytoken: String,
 }
 
-/// A registry, or a part of one, that a credential was given for. Their order is that in which they are tried: backwards by
-/// their text, so that a longer path comes before the shorter one that it begins with.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(String);
-
-/// The credentials for `image`, the most specific registry path first, each once. Those of the hub's former name are for all
-/// images of the hub for which there are no others.
-pub fn credentials<'a>(image: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> Vec<Credential> {
-    let Ok(name) = ImageName::parse(image) else { return vec![] };
-    let mut keyring: BTreeMap<Reverse<Key>, Vec<Credential>> = BTreeMap::new();
-    for (location, entry) in secrets.into_iter().flat_map(entries) {
-        keyring.entry(Reverse(Key::new(&location))).or_default().push(entry.credential());
+impl DockerConfig {
+    /// Of a config.json, which has other settings beside the credentials.
+    pub fn framed(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice::<Framed>(text).map(|f| f.auths.unwrap_or_default()).map_err(unreadable)
     }
-    let matching: Vec<_> = keyring.iter().filter(|(Reverse(key), _)| key.matches(&name)).collect();
-    let chosen: Vec<_> = match matching.is_empty() && name.is_on_hub() {
-        true => keyring.iter().filter(|(Reverse(key), _)| key.0 == FORMER_HUB).collect(),
-        false => matching,
-    };
-    let mut seen = BTreeSet::new();
-    chosen.into_iter().flat_map(|(_, all)| all).filter(|c| seen.insert(*c)).cloned().collect()
+
+    /// Of a .dockercfg, the older kind, which has nothing else.
+    pub fn plain(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text).map_err(unreadable)
+    }
+
+    pub fn with_password(mut self, location: String, username: String, password: String) -> Self {
+        self.0.insert(location, Some(Entry { username, password, ..Entry::default() }));
+        self
+    }
+
+    pub(super) fn into_credentials(self) -> impl Iterator<Item = (String, (Credential, String))> {
+        self.0.into_iter().map(|(location, entry)| (location, entry.unwrap_or_default().credential()))
+    }
 }
 
-fn entries(secret: &Secret) -> BTreeMap<String, Entry> {
-    let data = secret.data.as_ref();
-    match secret.type_.as_deref() {
-        Some("kubernetes.io/dockerconfigjson") => data
-            .and_then(|d| d.get(".dockerconfigjson"))
-            .and_then(|b| serde_json::from_slice::<DockerConfig>(&b.0).ok())
-            .map(|c| c.auths)
-            .unwrap_or_default(),
-        Some("kubernetes.io/dockercfg") => data
-            .and_then(|d| d.get(".dockercfg"))
-            .and_then(|b| serde_json::from_slice(&b.0).ok())
-            .unwrap_or_default(),
-        _ => BTreeMap::new(),
+/// Where it is wrong, without the text around it, which is secret.
+fn unreadable(error: serde_json::Error) -> String {
+    format!("is not as docker writes it, at line {} column {}", error.line(), error.column())
+}
+
+/// The credentials for `image` in the secrets that a pod names. A secret that cannot be read gives none.
+pub fn of_secrets<'a>(
+    image: &ImageName,
+    secrets: impl IntoIterator<Item = &'a Secret>,
+) -> Vec<OwnedCredential> {
+    let mut keyring = Keyring::default();
+    for secret in secrets {
+        if let Some(config) = config(secret) {
+            let meta = secret.metadata.clone();
+            let coordinates = Coordinates {
+                uid: meta.uid.unwrap_or_default(),
+                namespace: meta.namespace.unwrap_or_default(),
+                name: meta.name.unwrap_or_default(),
+            };
+            keyring.add(&Source::Secret(coordinates), config);
+        }
+    }
+    keyring.credentials(image)
+}
+
+fn config(secret: &Secret) -> Option<DockerConfig> {
+    let data = |key: &str| secret.data.as_ref().and_then(|d| d.get(key));
+    match secret.type_.as_deref()? {
+        "kubernetes.io/dockerconfigjson" => DockerConfig::framed(&data(".dockerconfigjson")?.0).ok(),
+        "kubernetes.io/dockercfg" => DockerConfig::plain(&data(".dockercfg")?.0).ok(),
+        _ => None,
     }
 }
 
 impl Entry {
     /// What stands in `auth` is what the registry's own client wrote, so it counts before a name and password beside it. A
     /// token takes the password's place, and then there may be none.
-    fn credential(self) -> Credential {
+    fn credential(self) -> (Credential, String) {
         let mut credential = Credential {
             username: self.username,
             password: self.password,
@@ -91,8 +124,32 @@ impl Entry {
         {
             credential = Credential { username, password, auth: String::new(), ..credential };
         }
-        credential
+        let hash = hash(&credential, &self.email);
+        (credential, hash)
     }
+}
+
+/// Tells credentials apart in records: the sha256 of what a kubelet would hand to the runtime, as Go writes it in JSON. A kubelet
+/// knows no tokens; they count here, or all of a registry's would be one.
+fn hash(credential: &Credential, email: &str) -> String {
+    let mut json = String::from("{");
+    for (name, value) in [
+        ("username", credential.username.as_str()),
+        ("password", &credential.password),
+        ("auth", &credential.auth),
+        ("email", email),
+        ("identitytoken", &credential.identity_token),
+        ("registrytoken", &credential.registry_token),
+    ] {
+        if !value.is_empty() {
+            json.push_str(if json.len() > 1 { ",\"" } else { "\"" });
+            json.push_str(name);
+            json.push_str("\":");
+            push_json(&mut json, value);
+        }
+    }
+    json.push('}');
+    hex::encode(Sha256::digest(json))
 }
 
 /// User and password, from base64 with padding or without.
@@ -104,63 +161,6 @@ fn decode(auth: &str) -> Option<(String, String)> {
     let text = String::from_utf8(EITHER.decode(auth.trim()).ok()?).ok()?;
     let (username, password) = text.split_once(':')?;
     Some((username.to_owned(), password.to_owned()))
-}
-
-impl Key {
-    /// A location as people write it: with a scheme or without, and with the version of the API that docker's own client puts
-    /// behind the host.
-    fn new(location: &str) -> Self {
-        let rest = location.strip_prefix("https://").or_else(|| location.strip_prefix("http://"));
-        let rest = rest.unwrap_or(location).split(['?', '#']).next().unwrap_or_default();
-        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let host = host.rsplit('@').next().unwrap_or(host);
-        let path = match path.get(..4) {
-            Some("/v1/" | "/v2/") => &path[3..],
-            _ => path,
-        };
-        Self(if path == "/" { host.to_owned() } else { format!("{host}{path}") })
-    }
-
-    /// The path only has to begin like the image's: that is how far a kubelet looks.
-    fn matches(&self, image: &ImageName) -> bool {
-        let (host, path) = self.0.split_once('/').unwrap_or((&self.0, ""));
-        host_matches(host, &image.host) && image.repository.starts_with(path)
-    }
-}
-
-impl ImageName {
-    fn is_on_hub(&self) -> bool {
-        self.host == "docker.io"
-    }
-}
-
-/// A star stands for any part of a label; ports must be equal.
-fn host_matches(pattern: &str, host: &str) -> bool {
-    let split = |h: &str| -> (String, String) {
-        match h.rsplit_once(':') {
-            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name.into(), port.into()),
-            _ => (h.into(), String::new()),
-        }
-    };
-    let ((pattern, of_pattern), (host, of_host)) = (split(pattern), split(host));
-    let (p, h): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), host.split('.').collect());
-    of_pattern == of_host && p.len() == h.len() && p.iter().zip(&h).all(|(p, h)| label_matches(p, h))
-}
-
-/// From left to right and never back: a secret with thousands of stars costs no more than its length.
-fn label_matches(pattern: &str, label: &str) -> bool {
-    let Some((before, after)) = pattern.split_once('*') else { return pattern == label };
-    let (between, end) = after.rsplit_once('*').unwrap_or(("", after));
-    let Some(mut rest) = label.strip_prefix(before).and_then(|rest| rest.strip_suffix(end)) else {
-        return false;
-    };
-    between.split('*').all(|part| match rest.find(part) {
-        Some(at) => {
-            rest = &rest[at + part.len()..];
-            true
-        }
-        None => false,
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! The kubelet's own keyring was asked for every line of the first table.
-
 use super::*;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -13,255 +11,9 @@ fn secret(auths: Value) -> Secret {
     }
 }
 
-/// One secret for each key, with the key as the user.
-fn users(image: &str, keys: &[&str]) -> Vec<String> {
-    let secrets: Vec<_> =
-        keys.iter().map(|k| secret(json!({*k: {"username": k, "password": "p"}}))).collect();
-    credentials(image, &secrets).into_iter().map(|c| c.username).collect()
-}
-
-const KEYS: &[&str] = &[
-    "docker.io",
-    "docker.io/org",
-    "https://docker.io/v1/",
-    "index.docker.io",
-    "https://index.docker.io/v1/",
-    "https://index.docker.io/v1",
-    "index.docker.io/org",
-    "http://index.docker.io",
-    "registry-1.docker.io",
-    "*.docker.io",
-    "*.io",
-    "r.io",
-    "r.io/",
-    "https://r.io/v2/",
-    "r.io/team",
-    "r.io/team/",
-    "r.io/te",
-    "r.io/v1/team",
-    "r.io:5000",
-    "*.r.io",
-    "e*.r.io",
-    "*u.r.io",
-    "e*u*.r.io",
-    "*.*.r.io",
-    "R.io",
-    "localhost",
-    "localhost:5000",
-    "[::1]:5000",
-    "user@r.io",
-];
-
-#[test]
-fn credentials_go_to_the_registries_they_were_given_for_as_a_kubelet_hands_them_out() {
-    let hub_digest = format!("docker.io/org/x@sha256:{}", "0".repeat(64));
-    // With each key alone, those that the image gets; with all of them, the order in which they are tried.
-    let cases: &[(&str, &[&str], &[&str])] = &[
-        (
-            "busybox",
-            &[
-                "docker.io",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "library/busybox",
-            &[
-                "docker.io",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "org/x:1",
-            &[
-                "docker.io",
-                "docker.io/org",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io/org", "docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "docker.io/x",
-            &[
-                "docker.io",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "docker.io/org/x:1",
-            &[
-                "docker.io",
-                "docker.io/org",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io/org", "docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            &hub_digest,
-            &[
-                "docker.io",
-                "docker.io/org",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io/org", "docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "index.docker.io/org/x",
-            &[
-                "docker.io",
-                "docker.io/org",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io/org", "docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "docker.io/organ/x",
-            &[
-                "docker.io",
-                "docker.io/org",
-                "https://docker.io/v1/",
-                "index.docker.io",
-                "https://index.docker.io/v1/",
-                "http://index.docker.io",
-                "*.io",
-            ],
-            &["docker.io/org", "docker.io", "https://docker.io/v1/", "*.io"],
-        ),
-        (
-            "r.io/app",
-            &["*.io", "r.io", "r.io/", "https://r.io/v2/", "user@r.io"],
-            &["r.io", "r.io/", "https://r.io/v2/", "user@r.io", "*.io"],
-        ),
-        (
-            "r.io/team/app:2",
-            &[
-                "*.io",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "r.io/team",
-                "r.io/team/",
-                "r.io/te",
-                "r.io/v1/team",
-                "user@r.io",
-            ],
-            &[
-                "r.io/team/",
-                "r.io/team",
-                "r.io/v1/team",
-                "r.io/te",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "user@r.io",
-                "*.io",
-            ],
-        ),
-        (
-            "r.io/team",
-            &[
-                "*.io",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "r.io/team",
-                "r.io/te",
-                "r.io/v1/team",
-                "user@r.io",
-            ],
-            &[
-                "r.io/team",
-                "r.io/v1/team",
-                "r.io/te",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "user@r.io",
-                "*.io",
-            ],
-        ),
-        (
-            "r.io/teamwork/app",
-            &[
-                "*.io",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "r.io/team",
-                "r.io/te",
-                "r.io/v1/team",
-                "user@r.io",
-            ],
-            &[
-                "r.io/team",
-                "r.io/v1/team",
-                "r.io/te",
-                "r.io",
-                "r.io/",
-                "https://r.io/v2/",
-                "user@r.io",
-                "*.io",
-            ],
-        ),
-        ("r.io:5000/app", &["r.io:5000"], &["r.io:5000"]),
-        (
-            "eu.r.io/app",
-            &["*.r.io", "e*.r.io", "*u.r.io", "e*u*.r.io"],
-            &["e*u*.r.io", "e*.r.io", "*u.r.io", "*.r.io"],
-        ),
-        (
-            "elu.r.io/team/app",
-            &["*.r.io", "e*.r.io", "*u.r.io", "e*u*.r.io"],
-            &["e*u*.r.io", "e*.r.io", "*u.r.io", "*.r.io"],
-        ),
-        ("a.eu.r.io/app", &["*.*.r.io"], &["*.*.r.io"]),
-        ("localhost/x", &["localhost"], &["localhost"]),
-        ("localhost:5000/x", &["localhost:5000"], &["localhost:5000"]),
-        ("[::1]:5000/x", &["[::1]:5000"], &["[::1]:5000"]),
-        ("other.example/r.io/x", &[], &[]),
-    ];
-    for (image, alone, together) in cases {
-        let got: Vec<&str> = KEYS.iter().copied().filter(|key| !users(image, &[*key]).is_empty()).collect();
-        assert_eq!(got, *alone, "{image} with each key alone");
-        assert_eq!(users(image, KEYS), *together, "{image} with all keys");
-    }
-}
-
-/// A kubelet gives those of the hub away here: to it, localhost is a user's name there.
-#[test]
-fn a_registry_on_this_machine_does_not_get_the_hubs_credentials() {
-    assert_eq!(users("localhost/x", &["https://index.docker.io/v1/"]), [""; 0]);
+fn credentials<'a>(image: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> Vec<Credential> {
+    let Ok(name) = ImageName::parse(image) else { return vec![] };
+    of_secrets(&name, secrets).into_iter().map(|c| c.credential).collect()
 }
 
 #[test]
@@ -298,34 +50,6 @@ fn user_and_password_are_taken_from_the_auth_field_first() {
 }
 
 #[test]
-fn a_star_stands_for_any_part_of_a_label() {
-    for (pattern, label, expected) in [
-        ("*", "", true),
-        ("a*", "a", true),
-        ("a*a", "a", false),
-        ("a*a", "aa", true),
-        ("*b*", "abc", true),
-        ("a*b*c", "a1b2c", true),
-        ("a*b*c", "acb", false),
-        ("*ab*ab*", "ab", false),
-        ("*ab*ab*", "xabyabz", true),
-        ("**", "x", true),
-    ] {
-        assert_eq!(label_matches(pattern, label), expected, "{pattern} {label}");
-    }
-    let (stars, label) = ("a*".repeat(50_000), "a".repeat(100_000));
-    assert!(!label_matches(&format!("{stars}b"), &label), "and this ends");
-    assert!(label_matches(&stars, &label));
-}
-
-#[test]
-fn the_same_credential_is_tried_once() {
-    let entry = json!({"username": "u", "password": "p"});
-    let both = secret(json!({"r.io": entry, "r.io/x": entry}));
-    assert_eq!(credentials("r.io/x/y", [&both, &both]).len(), 1);
-}
-
-#[test]
 fn the_older_kind_of_secret_holds_the_same_without_a_frame() {
     let text = json!({"https://index.docker.io/v1/": {"username": "u", "password": "p"}}).to_string();
     let old = Secret {
@@ -344,4 +68,44 @@ fn a_garbled_secret_gives_nothing_and_harms_nothing() {
     assert_eq!(credentials("r.io/app", [&bad]), []);
     assert_eq!(credentials("r.io/app", [&bad, &good]).len(), 1);
     assert_eq!(credentials("no name", [&good]), []);
+}
+
+/// The digests are of the JSON that Go writes for each.
+#[test]
+fn the_hash_is_that_of_a_kubelet_and_tokens_are_not_all_one() {
+    let hash = |entry: Value| {
+        let name = ImageName::parse("r.io/x").unwrap();
+        of_secrets(&name, [&secret(json!({"r.io": entry}))]).remove(0).hash
+    };
+    let digest = |json: &str| hex::encode(Sha256::digest(json));
+    let encoded = base64::engine::general_purpose::STANDARD.encode("u:p");
+    for (name, entry, rendered) in [
+        (
+            "name and password",
+            json!({"username": "u", "password": "p"}),
+            r#"{"username":"u","password":"p"}"#,
+        ),
+        ("the same by auth", json!({"auth": encoded}), r#"{"username":"u","password":"p"}"#),
+        (
+            "an email too",
+            json!({"username": "u", "password": "p", "email": "e"}),
+            r#"{"username":"u","password":"p","email":"e"}"#,
+        ),
+        ("Go's escapes", json!({"password": "<&\u{2028}\""}), r#"{"password":"\u003c\u0026\u2028\""}"#),
+        ("nothing", json!({}), "{}"),
+    ] {
+        assert_eq!(hash(entry), digest(rendered), "{name}");
+    }
+    assert_ne!(hash(json!({"identitytoken": "a"})), hash(json!({"identitytoken": "b"})));
+    assert_ne!(hash(json!({"registrytoken": "a"})), hash(json!({"registrytoken": "b"})));
+}
+
+#[test]
+fn what_is_secret_is_in_no_message() {
+    let error = DockerConfig::framed(br#"{"auths": {"r.io": {"password": 7}}}"#).err().unwrap();
+    assert!(error.contains("line 1") && !error.contains('7'), "{error}");
+    let credential = Credential { username: "u".into(), password: "hidden".into(), ..Credential::default() };
+    assert!(!format!("{credential:?}").contains("hidden"));
+    assert!(DockerConfig::framed(br#"{"auths": null, "credsStore": "x"}"#).is_ok());
+    assert!(DockerConfig::plain(b"[]").is_err());
 }

@@ -61,6 +61,27 @@ pub fn check_name(image: &str) -> Result<(), super::ImageFailure> {
         .map_err(|problem| super::ImageFailure::InvalidName { image: image.to_owned(), problem })
 }
 
+/// The name as it was written, without tag and digest: what records of pulled images go by.
+pub fn without_tag(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    let last = image.rfind('/').map_or(0, |slash| slash + 1);
+    image[last..].find(':').map_or(image, |colon| &image[..last + colon])
+}
+
+/// The name in full, with its registry and a tag or digest: what a runtime files an image under.
+pub fn full_name(image: &str) -> Result<String, String> {
+    let name = ImageName::parse(image)?;
+    let version = &image[without_tag(image).len()..];
+    Ok(format!("{name}{}", if version.is_empty() { ":latest" } else { version }))
+}
+
+impl std::fmt::Display for ImageName {
+    /// In full, without tag and digest: docker.io/library/busybox.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.host, self.repository)
+    }
+}
+
 /// A first part is a host if it could be no part of a repository: by a dot, a port, capitals, or by being localhost.
 fn split_host(image: &str) -> (&str, &str) {
     match image.split_once('/') {
@@ -178,6 +199,32 @@ mod tests {
             let expected = ImageName { host: host.into(), repository: repository.into() };
             assert_eq!(ImageName::parse(image), Ok(expected), "{image}");
         }
+    }
+
+    #[test]
+    fn tag_and_digest_come_off_and_a_port_stays() {
+        for (image, expected) in [
+            ("busybox", "busybox"),
+            ("busybox:1.36", "busybox"),
+            ("busybox:1@sha256:00", "busybox"),
+            ("r.io:5000/x", "r.io:5000/x"),
+            ("r.io:5000/a/x:1", "r.io:5000/a/x"),
+            ("r.io/x@sha256:00", "r.io/x"),
+        ] {
+            assert_eq!(without_tag(image), expected);
+        }
+        assert_eq!(ImageName::parse("x:1").unwrap().to_string(), "docker.io/library/x");
+        for (image, expected) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("r.io/x:1", "r.io/x:1"),
+            (
+                "org/x@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                "docker.io/org/x@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            ),
+        ] {
+            assert_eq!(full_name(image).as_deref(), Ok(expected));
+        }
+        assert!(full_name("R.io/X").is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use reader::LogReader;
 pub use rotate::{Rotation, size};
 pub use stream::{Follow, reading, stream};
 pub use watch::LogWatch;
-pub(crate) use writers::{Writers, writers};
+pub use writers::{Writers, writers};
 
 /// /var/log/pods and /var/log/containers, unless set otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use keelson_tests::cluster::{Cluster, Node};
-use keelson_tests::images::{BUSYBOX, BUSYBOX_NEXT};
+use keelson_tests::images::{BUSYBOX_NEXT, PUBLISHED, PUBLISHED_NEXT};
 use keelson_tests::pods::{Pods, SLEEP, is_ready, pod, restarts, sleeper, waiting_reasons};
 use keelson_tests::registry::{PASSWORD, Registry, USER};
 use keelson_tests::suite::Suite;
@@ -52,7 +52,7 @@ fn with_image(name: &str, image: &str, policy: &str) -> Value {
 /// A registry of the rig stands for Docker Hub.
 async fn private_hub(cluster: &Cluster, node: &Node, dir: &Path) -> Result<()> {
     let hub = Registry::start_private(dir).await?;
-    hub.push(&node.containerd, BUSYBOX, "org/private:1").await?;
+    hub.push(&node.containerd, PUBLISHED, "org/private:1").await?;
     let (user, password) = (format!("--docker-username={USER}"), format!("--docker-password={PASSWORD}"));
     let server = "--docker-server=https://index.docker.io/v1/";
     let kubectl = &cluster.kubectl;
@@ -90,7 +90,7 @@ async fn has_events(pods: &Pods, name: &str, wanted: &[&str]) -> Result<()> {
 }
 
 async fn pulled(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
-    let image = registry.push(&node.containerd, BUSYBOX, "pulled:1").await?;
+    let image = registry.push(&node.containerd, PUBLISHED, "pulled:1").await?;
     let pods = cluster.pods();
     pods.create(pod("pulled", node.agent.node(), json!([with_image("main", &image, "IfNotPresent")])))
         .await?;
@@ -107,12 +107,12 @@ async fn pulled(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<(
 
 async fn policies(cluster: &Cluster, node: &Node, registry: &Registry) -> Result<()> {
     let pods = cluster.pods();
-    let image = registry.push(&node.containerd, BUSYBOX, "moving:1").await?;
+    let image = registry.push(&node.containerd, PUBLISHED, "moving:1").await?;
     pods.create(pod("first", node.agent.node(), json!([with_image("main", &image, "IfNotPresent")]))).await?;
     let first = image_id(&pods.wait_ready("first", LIMIT).await?);
     // The same name now means another image. Pushing it forgets the local name, which is put back as a pull would have.
-    registry.push(&node.containerd, BUSYBOX_NEXT, "moving:1").await?;
-    node.containerd.ctr(&["-n", "k8s.io", "images", "tag", "--force", BUSYBOX, &image]).await?;
+    registry.push(&node.containerd, PUBLISHED_NEXT, "moving:1").await?;
+    node.containerd.ctr(&["-n", "k8s.io", "images", "tag", "--force", PUBLISHED, &image]).await?;
     for (name, policy) in [("lazy", "IfNotPresent"), ("eager", "Always")] {
         pods.create(pod(name, node.agent.node(), json!([with_image("main", &image, policy)]))).await?;
     }
@@ -171,7 +171,7 @@ async fn appears_later(cluster: &Cluster, node: &Node, registry: &Registry) -> R
         states.iter().any(|c| c.name == "side" && c.state.as_ref().is_some_and(|s| s.running.is_some()))
     });
     side.await?;
-    registry.push(&node.containerd, BUSYBOX, "later:1").await?;
+    registry.push(&node.containerd, PUBLISHED, "later:1").await?;
     pods.wait_ready("later", LIMIT).await?;
     pods.delete("later", LIMIT).await?;
     pods.delete("bystander", LIMIT).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 use keelson_core::desired::DesiredPod;
-use keelson_core::image::{credentials, of_volume, unknown_secrets};
+use keelson_core::image::{of_volume, unknown_secrets};
 use keelson_core::pod::StartFailure;
 use keelson_core::timeline::{Note, Place, Step};
 use keelson_core::volumes::{ImagePart, VolumeImage};
@@ -14,7 +14,7 @@ use keelson_cri::convert::MountedImage;
 use keelson_cri::proto::PodSandboxConfig;
 
 use super::volumes::Objects;
-use crate::images::{Present, Progress, Wanted};
+use crate::images::{PodIdentity, Present, Progress, Wanted};
 use crate::registry::timelines::Timing;
 use crate::worker::Worker;
 
@@ -104,24 +104,40 @@ impl Worker {
 
     async fn image(&self, image: Image<'_>, pulls: &mut Pulls<'_>) -> Result<Present, StartFailure> {
         let Image { reference, policy, container } = image;
-        let secrets = pull_secrets(pulls.desired);
-        let secrets = secrets.iter().filter_map(|name| pulls.objects.secrets.get(*name)).map(|s| &**s);
-        let credentials = credentials(reference, secrets);
-        let wanted = Wanted { image: reference, policy, credentials, sandbox: pulls.sandbox };
+        let desired = pulls.desired;
+        let secrets = pull_secrets(desired);
+        let secrets = secrets.iter().filter_map(|name| pulls.objects.secrets.get(*name)).cloned();
+        let wanted = Wanted {
+            image: reference,
+            policy,
+            pod: PodIdentity {
+                namespace: desired.namespace().to_owned(),
+                name: desired.name().to_owned(),
+                uid: desired.uid.clone(),
+                service_account: desired.pod.spec.as_ref().and_then(|s| s.service_account_name.clone()),
+                secrets: secrets.collect(),
+            },
+            sandbox: pulls.sandbox,
+        };
         let timing = pulls.timing;
         let began = timing.so_far();
         let mut waiting = Duration::ZERO;
         let fetched = &mut pulls.any_fetched;
         let report = |progress: Progress| match progress {
-            Progress::AlreadyPresent => {
+            Progress::AlreadyPresent { checked } => {
                 if !*fetched {
                     timing.note(Note::Present);
                     timing.moved(Place::Runtime);
                 }
-                let message = format!(
-                    "Container image {reference:?} already present on machine and can be accessed by the pod"
-                );
+                let access = if checked { " and can be accessed by the pod" } else { "" };
+                let message = format!("Container image {reference:?} already present on machine{access}");
                 self.event(false, "Pulled", &message, container);
+            }
+            Progress::NoCredentials { provider, problem } => {
+                let message = format!(
+                    "Credential provider {provider:?} gave nothing for image {reference:?}: {problem}"
+                );
+                self.event(true, "FailedToRetrieveImagePullCredentials", &message, container);
             }
             Progress::Pulling => {
                 waiting = timing.so_far().saturating_sub(began);

@@ -1,3 +1,4 @@
+mod credential_providers;
 mod files;
 mod flags;
 mod merging;

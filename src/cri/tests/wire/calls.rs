@@ -174,6 +174,13 @@ async fn the_output_of_a_command_is_cut_off_at_its_limit() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_is_not_containerd_says_that_it_takes_no_images() {
+    let bench = bench(PATIENT);
+    let containerd = keelson_cri::containerd::Containerd::connect(&bench.fake.endpoint()).unwrap();
+    assert!(containerd.has_pinned("page:1", "sha256:00").await.unwrap_err().is_unimplemented());
+}
+
+#[tokio::test]
 async fn a_pull_outlives_the_deadline_of_other_calls() {
     let bench = bench(SHORT);
     let parts = pod("web");
