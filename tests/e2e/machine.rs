@@ -228,14 +228,14 @@ for pages in "$slice"/hugetlb.*B.max; do # this runtime leaves the container's o
 [ "$(systemctl show -p Type --value keelson)" = notify ] || fail "the unit does not wait for readiness"
 keelson pods | grep -q ' 10\.88\.' || fail "the pod's address is not of the overlay's subnet"
 keelson overlay status | grep -q '^this host   10\.88\.' || fail "the overlay shows no subnet: $(keelson overlay status 2>&1)"
-systemctl kill -s KILL keelson-overlay
+systemctl kill -s KILL --kill-whom=main keelson-overlay
 n=0; until [ "$(systemctl show -p NRestarts --value keelson-overlay)" = 1 ] && systemctl is-active -q keelson-overlay; do
   n=$((n + 1)); [ $n -lt 100 ] || fail "the overlay was killed and is not back"; sleep 0.2; done
 echo "restarts $(systemctl show -p NRestarts --value keelson)"
 # systemd holds the connection to the runtime and the number of changes on it; the next agent takes over both, and has asked for nothing.
 kept() { systemctl show -p NFileDescriptorStore --value keelson; }
 [ "$(kept)" = 2 ] || fail "systemd keeps $(kept) descriptors of the agent"
-systemctl kill -s KILL keelson
+systemctl kill -s KILL --kill-whom=main keelson
 n=0; until [ "$(systemctl show -p NRestarts --value keelson)" = 1 ] && systemctl is-active -q keelson && [ "$(kept)" = 1 ]; do
   n=$((n + 1)); [ $n -lt 100 ] || fail "the agent was killed and is not back, or systemd keeps $(kept) descriptors of it"; sleep 0.2; done
 keelson pods wait --timeout 90s || fail "the pod is not ready after the agent was killed"

@@ -61,7 +61,7 @@ mapping="[{\"hostId\":$first,\"containerId\":0,\"length\":65536}]"
 record="{\"uidMappings\":$mapping,\"gidMappings\":$mapping}"
 [ "$(cat "$pod/userns")" = "$record" ] || fail "its record is $(cat "$pod/userns")"
 [ "$(stat -c %u "$pod/volumes/kubernetes.io~empty-dir/data/file")" = 0 ] || fail "its file is another's on disk"
-systemctl kill -s KILL keelson; printf '{"uid' >"$pod/userns"
+systemctl kill -s KILL --kill-whom=main keelson; printf '{"uid' >"$pod/userns"
 n=0; until [ "$(cat "$pod/userns")" = "$record" ]; do n=$((n + 1)); [ $n -lt 300 ] || fail "its record is $(cat "$pod/userns")"; sleep 0.2; done
 keelson pods wait --timeout 120s || fail "the pod is not ready after the agent was killed"
 [ "$(seen)" = "$before" ] || fail "something of it was restarted"
