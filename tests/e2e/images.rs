@@ -52,7 +52,9 @@ pub async fn body(suite: &mut Suite) -> Result<()> {
     {
         registry.push(&node.containerd, from, image).await?;
     }
-    registry.push(&node.containerd, PUBLISHED_LAST, "plugin/app:1").await?;
+    for image in ["plugin/app:1", "accounts/app:1"] {
+        registry.push(&node.containerd, PUBLISHED_LAST, image).await?;
+    }
     for name in ["own", "twin"] {
         secret(&cluster, &registry, name).await?;
     }

@@ -14,6 +14,25 @@ use serde_json::json;
 
 use super::{LIMIT, World, credentials_of};
 
+const AUDIENCE: &str = "registry.example";
+const ANNOTATION: &str = "registry.example/role";
+
+/// What lets a node ask for tokens of an audience that no volume of the pod has.
+const MAY_ASK: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: registry-tokens}
+rules:
+- {verbs: [request-serviceaccounts-token-audience], apiGroups: [''], resources: [registry.example]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: registry-tokens}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: registry-tokens}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'system:nodes'}
+";
+
 /// A plugin of the shell. It notes every question, and what it does with it depends on the image.
 pub struct Plugins {
     dir: PathBuf,
@@ -35,6 +54,9 @@ impl Plugins {
             "*plugin/rubbish*) echo 'Login Succeeded' ;;",
             "*plugin/floods*) exec cat /dev/zero ;;",
             "*plugin/fails*) echo 'no such role' >&2; exit 1 ;;",
+            // Whoever has no token and no role gets nothing.
+            &format!("*accounts/*serviceAccountToken???ey*{ANNOTATION}???reader*) echo '{answer}' ;;"),
+            "*accounts/*) exit 1 ;;",
             &format!("*) echo '{answer}' ;;"),
             "esac",
             "",
@@ -42,9 +64,18 @@ impl Plugins {
         let program = dir.join("plugin");
         fs::write(&program, lines.join("\n"))?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        std::os::unix::fs::symlink(&program, dir.join("accounts"))?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
             "providers": [{
+                "name": "accounts", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                "matchImages": [format!("{registry}/accounts")], "defaultCacheDuration": "1h",
+                "env": [{"name": "NOTES", "value": dir}],
+                "tokenAttributes": {
+                    "serviceAccountTokenAudience": AUDIENCE, "cacheType": "ServiceAccount",
+                    "requireServiceAccount": true, "requiredServiceAccountAnnotationKeys": [ANNOTATION],
+                },
+            }, {
                 "name": "plugin", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
                 "matchImages": [format!("{registry}/plugin")], "defaultCacheDuration": "1h",
                 "env": [{"name": "NOTES", "value": dir}],
@@ -82,13 +113,17 @@ pub async fn run(suite: &mut Suite, world: &World, node: &mut Node, plugins: &Pl
     let case = "a plugin's credentials are used, kept, and good for every pod";
     suite.case(case, LIMIT * 2, used_and_kept(world, node, plugins)).await;
     world.cluster.reset(suite, node).await;
+    let case =
+        "what a plugin gave for a service account is for that account, and for none without its annotation";
+    suite.case(case, LIMIT * 3, of_accounts(world, node, plugins)).await;
+    world.cluster.reset(suite, node).await;
     let case = "a plugin that answers rubbish, without end or not at all holds up its own pod, which says so";
     suite.case(case, LIMIT * 4, failing(world, node, plugins)).await;
     world.cluster.reset(suite, node).await;
 }
 
 async fn used_and_kept(world: &World, node: &Node, plugins: &Plugins) -> Result<()> {
-    for name in ["first", "second"] {
+    for name in ["asks", "shares"] {
         world.create(node, name, "plugin/app:1", "Always", None).await?;
         world.runs(name).await?;
         ensure!(world.was_pulled(name).await?);
@@ -97,7 +132,37 @@ async fn used_and_kept(world: &World, node: &Node, plugins: &Plugins) -> Result<
     ensure!(asked == 1, "the plugin was run {asked} times");
     let record = credentials_of(node, &world.registry.name("plugin/app"))?;
     ensure!(record == json!({"nodePodsAccessible": true}), "the record says {record}");
-    world.delete(&["first", "second"]).await
+    world.delete(&["asks", "shares"]).await
+}
+
+async fn of_accounts(world: &World, node: &Node, plugins: &Plugins) -> Result<()> {
+    let kubectl = &world.cluster.kubectl;
+    kubectl.apply(MAY_ASK).await?;
+    for name in ["reader", "plain"] {
+        kubectl.run(&["create", "serviceaccount", name]).await?;
+    }
+    kubectl.run(&["annotate", "serviceaccount", "reader", &format!("{ANNOTATION}=reader")]).await?;
+    let image = world.registry.name("accounts/app:1");
+    for (name, account) in [("reading", "reader"), ("rereading", "reader"), ("other", "plain")] {
+        let mut container = sleeper("main");
+        container["image"] = json!(image);
+        let mut wanted = pod(name, node.agent.node(), json!([container]));
+        wanted["spec"]["serviceAccountName"] = json!(account);
+        world.pods().create(wanted).await?;
+        if account == "reader" {
+            world.runs(name).await?;
+        }
+    }
+    ensure!(!world.was_pulled("rereading").await?, "it was pulled for the same account again");
+    world.is_refused("other").await?;
+    let asked = plugins.asked("accounts/app");
+    ensure!(asked == 1, "the plugin was run {asked} times");
+    let record = credentials_of(node, &world.registry.name("accounts/app"))?;
+    let account = &record["kubernetesServiceAccounts"][0];
+    let known = (account["namespace"].as_str(), account["name"].as_str());
+    ensure!(known == (Some("default"), Some("reader")), "the record says {record}");
+    ensure!(record.get("kubernetesSecrets").is_none() && record.get("nodePodsAccessible").is_none());
+    world.delete(&["reading", "rereading", "other"]).await
 }
 
 async fn failing(world: &World, node: &Node, plugins: &Plugins) -> Result<()> {
