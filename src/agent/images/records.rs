@@ -1,14 +1,15 @@
 //! The files under image_manager: what was pulled with whose credentials, and which pulls are under way. Each is written beside its
 //! place and renamed, so that nobody reads half of one.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use keelson_core::image::{PullCredentials, PullIntent, PulledRecord, file_name, without_tag};
+use keelson_kit::whole_file;
 
 /// A record has a line for each secret.
 const MOST_BYTES: u64 = 16 << 20;
@@ -163,7 +164,7 @@ impl Files {
             let path = entry.path();
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if !name.starts_with("sha256-") || name.ends_with(".tmp") {
+            if !name.starts_with("sha256-") {
                 continue;
             }
             let read = read_bounded(&path).map_err(|e| e.to_string());
@@ -187,13 +188,9 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(path);
-    let half = path.with_extension("tmp");
-    let written = (|| {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&half, path)
-    })();
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let written =
+        made.and_then(|()| whole_file::replace(path, 0o600, |file| file.write_all(text.as_bytes())));
     written.map_err(|e| named(path, e))
 }
 
