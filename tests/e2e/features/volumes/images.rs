@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use keelson_tests::cluster::{Cluster, Node};
-use keelson_tests::images::BUSYBOX;
+use keelson_tests::images::{BUSYBOX, PUBLISHED};
 use keelson_tests::leftovers;
 use keelson_tests::pods::{pod, sleeper, waiting_reasons};
 use keelson_tests::registry::{PASSWORD, Registry, USER};
@@ -126,7 +126,7 @@ async fn private(cluster: &Cluster, node: &Node, dir: &std::path::Path) -> Resul
     fs::create_dir_all(&dir)?;
     let registry = Registry::start_private(&dir).await?;
     node.containerd.trust_registry(registry.host())?;
-    let image = registry.push(&node.containerd, BUSYBOX, "tools:1").await?;
+    let image = registry.push(&node.containerd, PUBLISHED, "tools:1").await?;
     let (user, password) = (format!("--docker-username={USER}"), format!("--docker-password={PASSWORD}"));
     let server = format!("--docker-server={}", registry.host());
     let kubectl = &cluster.kubectl;
